@@ -1,0 +1,70 @@
+// The contract: everything that two correct implementations may do differently, named.
+// A value without defaults: leaving a member out does not compile, a missing key does not load.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "dsakit/core/status.hpp"
+
+namespace dsakit {
+
+/// Has no default constructor, so an aggregate that forgets it does not compile.
+template <class T>
+struct Required {
+  T value;
+  constexpr Required(T v) : value(std::move(v)) {}
+  constexpr operator const T&() const { return value; }
+};
+
+/// Which e4m3 the bytes of a tensor are. A property of the tensor, never of the device.
+enum class Fp8Encoding : std::uint8_t { e4m3fn, e4m3fnuz };
+
+/// Where a token's bytes lie in an index cache page (spec 2.5, 3.2).
+enum class IndexPageLayout : std::uint8_t {
+  block_flat,       ///< FP8: page_size rows of 128 bytes, then page_size fp32 scales
+  mfma_preshuffle,  ///< FP8: 16 x 16 tiles, then the scales; page_size % 16 == 0
+  flat,             ///< MXFP4: rows of 64 bytes, then 4 e8m0 bytes a token
+  preshuffle64,     ///< MXFP4: tiles of a 64-token page
+};
+
+/// How a quantiser's scale is rounded before it is stored and used.
+enum class ScaleKind : std::uint8_t { ue8m0, fp32 };
+
+/// How the producer of an output accumulates, hence which gate its error is held to (spec 8).
+enum class Accumulation : std::uint8_t { exact, fp32, sm90_wgmma_fp8 };
+
+/// Dtype of the layer's activations.
+enum class ActivationDtype : std::uint8_t { bf16, fp16 };
+
+/// What is needed to read an index cache.
+struct IndexPages {
+  Required<Fp8Encoding> index_fp8_encoding;
+  Required<IndexPageLayout> index_page_layout;
+  Required<std::int64_t> page_size;  ///< tokens a page
+};
+
+/// What is needed to write one.
+struct IndexKeyQuant {
+  Required<IndexPages> pages;
+  Required<ActivationDtype> activation_dtype;
+  Required<ScaleKind> scale_kind;
+  Required<float> index_k_floor;  ///< smallest amax that a key row is scaled by
+  Required<float> qmax;           ///< divisor of the dynamic quantiser: 448, 240 or 224
+};
+
+/// A contract as a recording stores it: key -> value text ("index_fp8_encoding" -> "e4m3fn").
+using ContractValues = std::map<std::string, std::string>;
+
+/// The typed part that an operation needs; bad_input naming the key that is missing or the value
+/// found and the values wanted.
+Result<IndexPages> parse_index_pages(const ContractValues& values);
+Result<IndexKeyQuant> parse_index_key_quant(const ContractValues& values);
+Result<Accumulation> parse_accumulation(std::string_view text);
+
+}  // namespace dsakit
+
+#include "dsakit/core/detail/contract_inl.hpp"

@@ -1,0 +1,62 @@
+// The operations in causal order, with the names of their tensors and their contract keys.
+// Recordings, kernels, rules and reports all use these names (design 5).
+#pragma once
+
+#include <array>
+#include <string_view>
+
+namespace dsakit {
+
+/// Space-separated names, so that the table reads as one.
+struct Operation {
+  std::string_view name;
+  std::string_view inputs;    ///< required
+  std::string_view optional;  ///< inputs that may be missing
+  std::string_view outputs;
+  std::string_view contract;      ///< keys that a recording of it must hold
+  std::string_view accumulating;  ///< outputs whose datasets carry the attribute `accumulation`
+};
+
+inline constexpr std::array<Operation, 3> kOperations = {{
+    {"index_cache_write", "index_k slot_mapping index_cache", "", "index_cache",
+     "index_fp8_encoding index_page_layout page_size activation_dtype scale_kind index_k_floor "
+     "qmax",
+     ""},
+    {"index_cache_gather", "index_cache block_table cu_seq_lens", "row_request k_fp8 k_scale",
+     "k_fp8 k_scale", "index_fp8_encoding index_page_layout page_size", ""},
+    {"index_logits_decode", "index_q_fp8 index_cache index_weights_folded block_table row_lens",
+     "row_request", "logits", "index_fp8_encoding index_page_layout page_size", "logits"},
+}};
+
+/// Operations whose tensors a recording may hold although this version does not replay them.
+inline constexpr std::array<std::string_view, 22> kRecordedOnly = {"qkv_a_proj",
+                                                                   "q_norm",
+                                                                   "q_b_proj",
+                                                                   "kv_norm",
+                                                                   "index_q_proj",
+                                                                   "index_k_proj",
+                                                                   "index_w_proj",
+                                                                   "index_query_quant",
+                                                                   "index_weights_fold",
+                                                                   "index_key_norm",
+                                                                   "index_logits_prefill",
+                                                                   "topk",
+                                                                   "mla_cache_write",
+                                                                   "topk_slots",
+                                                                   "absorb_q",
+                                                                   "sparse_attention",
+                                                                   "absorb_v",
+                                                                   "output_gate",
+                                                                   "o_proj",
+                                                                   "dcp_topk_merge",
+                                                                   "dcp_attention_merge",
+                                                                   "layer"};
+
+/// nullptr when no operation has that name.
+constexpr const Operation* find_operation(std::string_view name) {
+  for (const Operation& op : kOperations)
+    if (op.name == name) return &op;
+  return nullptr;
+}
+
+}  // namespace dsakit

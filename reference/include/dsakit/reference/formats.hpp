@@ -1,0 +1,33 @@
+// Number formats of the indexer: e4m3fn, e4m3fnuz, bf16 and power-of-two scales (spec 0.3, 2.2).
+#pragma once
+
+#include <cstdint>
+
+#include "dsakit/core/contract.hpp"
+
+namespace dsakit::reference {
+
+/// Exact value of an e4m3 byte; NaN for 0x7F and 0xFF (fn) or 0x80 (fnuz).
+float decode_fp8(Fp8Encoding encoding, std::uint8_t code);
+
+/// Nearest e4m3 code, ties to even, beyond the largest finite value that value: Triton's rule.
+/// NaN gives 0x7F (fn) or 0x80 (fnuz). fnuz has no -0: a negative underflow gives 0x00.
+std::uint8_t encode_fp8_saturating(Fp8Encoding encoding, float value);
+
+/// As above, but beyond the half-way point after the largest finite value, and for infinities,
+/// NaN (fn: 0x7F with the value's sign; fnuz: 0x80): torch's `.to(float8)`.
+std::uint8_t encode_fp8_ieee(Fp8Encoding encoding, float value);
+
+/// Largest finite value: 448 or 240.
+float fp8_max(Fp8Encoding encoding);
+
+float bf16_to_float(std::uint16_t bits);
+/// Nearest bf16, ties to even; NaN stays NaN.
+std::uint16_t float_to_bf16(float value);
+float fp16_to_float(std::uint16_t bits);
+
+/// e of the scale 2^e = 2^ceil(log2(amax / qmax)) for a finite amax > 0, in exact arithmetic.
+/// qmax is 448, 240 or 224.
+int ue8m0_exponent(float amax, float qmax);
+
+}  // namespace dsakit::reference
