@@ -15,14 +15,14 @@ enum class DeviceKind : std::uint8_t { host, hip, cuda };
 
 /// Options of the host device; the other kinds ignore them.
 struct HostOptions {
-  Arch arch = Arch::gfx942;         ///< whose intrinsics are modelled: gfx942 or gfx950
-  std::uint64_t schedule_seed = 0;  ///< order of waves between barriers; 0: ascending
-  std::uint8_t lds_pattern = 0xCB;  ///< LDS bytes before a workgroup starts
+  Arch arch = Arch::gfx942;        ///< whose intrinsics are modelled: gfx942 or gfx950
+  std::uint64_t schedule_seed = 0; ///< order of waves between barriers; 0: ascending
+  std::uint8_t lds_pattern = 0xCB; ///< LDS bytes before a workgroup starts
 };
 
 /// Memory, one stream and a clock. Not thread-safe.
 class Device {
- public:
+public:
   virtual ~Device() = default;
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -45,11 +45,11 @@ class Device {
   virtual Status start_timer() = 0;
   virtual Result<double> stop_timer() = 0;
 
- protected:
+protected:
   Device() = default;
 };
 
 /// no_device where the machine, or this build, has none of that kind.
 Result<std::unique_ptr<Device>> open_device(DeviceKind kind, const HostOptions& host = {});
 
-}  // namespace dsakit::optimized
+} // namespace dsakit::optimized

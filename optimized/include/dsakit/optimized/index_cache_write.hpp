@@ -10,18 +10,18 @@ namespace dsakit::optimized {
 /// s = 2^ceil(log2(max(floor, max_d |k_d|) / qmax));  code_d = e4m3(k_d / s)
 /// page = slot / page_size, token = slot % page_size; a slot < 0 or past the pool is skipped.
 struct IndexCacheWriteParams {
-  const std::uint16_t* index_k;      // [>= tokens, 128] bf16, rows 16-byte aligned
-  const std::int64_t* slot_mapping;  // [tokens]
-  std::uint8_t* cache;               // [pages] pages of page_size * 132 bytes, 16-byte aligned
-  std::int64_t index_k_stride;       // ELEMENTS between rows of index_k, a multiple of 8
-  std::int64_t page_stride;          // BYTES between pages, a multiple of 16
+  const std::uint16_t* index_k;     // [>= tokens, 128] bf16, rows 16-byte aligned
+  const std::int64_t* slot_mapping; // [tokens]
+  std::uint8_t* cache;              // [pages] pages of page_size * 132 bytes, 16-byte aligned
+  std::int64_t index_k_stride;      // ELEMENTS between rows of index_k, a multiple of 8
+  std::int64_t page_stride;         // BYTES between pages, a multiple of 16
   std::int64_t tokens;
   std::int64_t pages;
-  std::int32_t page_size;  // tokens a page
+  std::int32_t page_size; // tokens a page
   float amax_floor;
-  float qmax;  // 448 | 240 | 224
+  float qmax; // 448 | 240 | 224
   Fp8Encoding encoding;
-  IndexPageLayout layout;  // block_flat | mfma_preshuffle
+  IndexPageLayout layout; // block_flat | mfma_preshuffle
 };
 
-}  // namespace dsakit::optimized
+} // namespace dsakit::optimized

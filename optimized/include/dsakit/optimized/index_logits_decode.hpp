@@ -10,28 +10,28 @@ namespace dsakit::optimized {
 /// logits[r, p] = (sum_h max(sum_d q[r,h,d] * k[p,d], 0) * w[r,h]) * s_k[p]   for p < row_lens[r]
 /// Beyond a row's length nothing is written. A key on a page outside the table or the pool: -inf.
 struct IndexLogitsDecodeParams {
-  const std::uint8_t* q;            // [rows, heads, 128] e4m3, 16-byte aligned
-  const std::uint8_t* cache;        // [pages] pages of page_size * 132 bytes, 16-byte aligned
-  const float* weights;             // [rows, heads]
-  const std::int32_t* block_table;  // [requests, table_columns]
-  const std::int32_t* row_lens;     // [rows] keys that a row sees; negative counts as 0
-  const std::int32_t* row_request;  // [rows], or nullptr: row / next_n
-  float* logits;                    // [rows, columns]
-  std::int64_t q_stride;            // BYTES between rows of q, a multiple of 16
-  std::int64_t weights_stride;      // ELEMENTS between rows of weights
-  std::int64_t logits_stride;       // ELEMENTS between rows of logits
-  std::int64_t page_stride;         // BYTES between pages, a multiple of 16
-  std::int64_t table_stride;        // ELEMENTS between rows of block_table
+  const std::uint8_t* q;           // [rows, heads, 128] e4m3, 16-byte aligned
+  const std::uint8_t* cache;       // [pages] pages of page_size * 132 bytes, 16-byte aligned
+  const float* weights;            // [rows, heads]
+  const std::int32_t* block_table; // [requests, table_columns]
+  const std::int32_t* row_lens;    // [rows] keys that a row sees; negative counts as 0
+  const std::int32_t* row_request; // [rows], or nullptr: row / next_n
+  float* logits;                   // [rows, columns]
+  std::int64_t q_stride;           // BYTES between rows of q, a multiple of 16
+  std::int64_t weights_stride;     // ELEMENTS between rows of weights
+  std::int64_t logits_stride;      // ELEMENTS between rows of logits
+  std::int64_t page_stride;        // BYTES between pages, a multiple of 16
+  std::int64_t table_stride;       // ELEMENTS between rows of block_table
   std::int64_t rows;
   std::int64_t pages;
-  std::int32_t heads;  // 1 to 64
+  std::int32_t heads; // 1 to 64
   std::int32_t requests;
   std::int32_t table_columns;
-  std::int32_t next_n;     // rows a request, where row_request is nullptr
-  std::int32_t columns;    // longest row: keys beyond it are never scored
-  std::int32_t page_size;  // tokens a page
-  Fp8Encoding encoding;    // of q and of the cache
-  IndexPageLayout layout;  // block_flat | mfma_preshuffle
+  std::int32_t next_n;    // rows a request, where row_request is nullptr
+  std::int32_t columns;   // longest row: keys beyond it are never scored
+  std::int32_t page_size; // tokens a page
+  Fp8Encoding encoding;   // of q and of the cache
+  IndexPageLayout layout; // block_flat | mfma_preshuffle
 };
 
-}  // namespace dsakit::optimized
+} // namespace dsakit::optimized

@@ -25,10 +25,10 @@ enum class Fp8Encoding : std::uint8_t { e4m3fn, e4m3fnuz };
 
 /// Where a token's bytes lie in an index cache page (spec 2.5, 3.2).
 enum class IndexPageLayout : std::uint8_t {
-  block_flat,       ///< FP8: page_size rows of 128 bytes, then page_size fp32 scales
-  mfma_preshuffle,  ///< FP8: 16 x 16 tiles, then the scales; page_size % 16 == 0
-  flat,             ///< MXFP4: rows of 64 bytes, then 4 e8m0 bytes a token
-  preshuffle64,     ///< MXFP4: tiles of a 64-token page
+  block_flat,      ///< FP8: page_size rows of 128 bytes, then page_size fp32 scales
+  mfma_preshuffle, ///< FP8: 16 x 16 tiles, then the scales; page_size % 16 == 0
+  flat,            ///< MXFP4: rows of 64 bytes, then 4 e8m0 bytes a token
+  preshuffle64,    ///< MXFP4: tiles of a 64-token page
 };
 
 /// How a quantiser's scale is rounded before it is stored and used.
@@ -44,7 +44,7 @@ enum class ActivationDtype : std::uint8_t { bf16, fp16 };
 struct IndexPages {
   Required<Fp8Encoding> index_fp8_encoding;
   Required<IndexPageLayout> index_page_layout;
-  Required<std::int64_t> page_size;  ///< tokens a page
+  Required<std::int64_t> page_size; ///< tokens a page
 };
 
 /// What is needed to write one.
@@ -52,8 +52,8 @@ struct IndexKeyQuant {
   Required<IndexPages> pages;
   Required<ActivationDtype> activation_dtype;
   Required<ScaleKind> scale_kind;
-  Required<float> index_k_floor;  ///< smallest amax that a key row is scaled by
-  Required<float> qmax;           ///< divisor of the dynamic quantiser: 448, 240 or 224
+  Required<float> index_k_floor; ///< smallest amax that a key row is scaled by
+  Required<float> qmax;          ///< divisor of the dynamic quantiser: 448, 240 or 224
 };
 
 /// A contract as a recording stores it: key -> value text ("index_fp8_encoding" -> "e4m3fn").
@@ -65,6 +65,6 @@ Result<IndexPages> parse_index_pages(const ContractValues& values);
 Result<IndexKeyQuant> parse_index_key_quant(const ContractValues& values);
 Result<Accumulation> parse_accumulation(std::string_view text);
 
-}  // namespace dsakit
+} // namespace dsakit
 
 #include "dsakit/core/detail/contract_inl.hpp"

@@ -14,7 +14,7 @@ enum class Dtype : std::uint8_t {
   float16,
   float8_e4m3fn,
   float8_e4m3fnuz,
-  float4_e2m1fn_x2,  ///< two codes a byte, element 0 in the low nibble; shapes count bytes
+  float4_e2m1fn_x2, ///< two codes a byte, element 0 in the low nibble; shapes count bytes
   float8_e8m0fnu,
   float32,
   int32,
@@ -37,7 +37,7 @@ inline constexpr std::array<DtypeInfo, 10> kDtypes = {{{"bfloat16", 2},
                                                        {"int32", 4},
                                                        {"int64", 8},
                                                        {"uint8", 1}}};
-}  // namespace detail
+} // namespace detail
 
 /// "bfloat16", "float8_e4m3fn", ...
 constexpr std::string_view name(Dtype d) {
@@ -51,8 +51,9 @@ constexpr std::size_t size_of(Dtype d) {
 
 constexpr std::optional<Dtype> parse_dtype(std::string_view text) {
   for (std::size_t i = 0; i < detail::kDtypes.size(); ++i)
-    if (detail::kDtypes[i].name == text) return static_cast<Dtype>(i);
+    if (detail::kDtypes[i].name == text)
+      return static_cast<Dtype>(i);
   return std::nullopt;
 }
 
-}  // namespace dsakit
+} // namespace dsakit

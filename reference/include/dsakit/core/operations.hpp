@@ -10,11 +10,11 @@ namespace dsakit {
 /// Space-separated names, so that the table reads as one.
 struct Operation {
   std::string_view name;
-  std::string_view inputs;    ///< required
-  std::string_view optional;  ///< inputs that may be missing
+  std::string_view inputs;   ///< required
+  std::string_view optional; ///< inputs that may be missing
   std::string_view outputs;
-  std::string_view contract;      ///< keys that a recording of it must hold
-  std::string_view accumulating;  ///< outputs whose datasets carry the attribute `accumulation`
+  std::string_view contract;     ///< keys that a recording of it must hold
+  std::string_view accumulating; ///< outputs whose datasets carry the attribute `accumulation`
 };
 
 inline constexpr std::array<Operation, 3> kOperations = {{
@@ -55,8 +55,9 @@ inline constexpr std::array<std::string_view, 22> kRecordedOnly = {"qkv_a_proj",
 /// nullptr when no operation has that name.
 constexpr const Operation* find_operation(std::string_view name) {
   for (const Operation& op : kOperations)
-    if (op.name == name) return &op;
+    if (op.name == name)
+      return &op;
   return nullptr;
 }
 
-}  // namespace dsakit
+} // namespace dsakit

@@ -12,16 +12,16 @@ namespace dsakit {
 /// What kind of failure. `tools/dsakit/exit_codes.hpp` maps each to the process exit code.
 enum class Code : std::uint8_t {
   ok,
-  bad_input,     ///< file, argument, shape or contract is wrong (exit 2)
-  unsupported,   ///< well-formed, but no kernel or reference takes it (exit 3)
-  device_error,  ///< a kernel failed, hung or broke a rule of the host executor (exit 3)
-  no_device,     ///< the device asked for is not on this machine (exit 77)
-  interrupted,   ///< the user stopped it (exit 130)
+  bad_input,    ///< file, argument, shape or contract is wrong (exit 2)
+  unsupported,  ///< well-formed, but no kernel or reference takes it (exit 3)
+  device_error, ///< a kernel failed, hung or broke a rule of the host executor (exit 3)
+  no_device,    ///< the device asked for is not on this machine (exit 77)
+  interrupted,  ///< the user stopped it (exit 130)
 };
 
 /// Success, or a code with one line that names the value found and the value wanted.
 class [[nodiscard]] Status {
- public:
+public:
   Status() = default;
   Status(Code code, std::string what) : code_(code), what_(std::move(what)) {}
 
@@ -29,7 +29,7 @@ class [[nodiscard]] Status {
   Code code() const { return code_; }
   const std::string& what() const { return what_; }
 
- private:
+private:
   Code code_ = Code::ok;
   std::string what_;
 };
@@ -44,7 +44,7 @@ inline Status unsupported(std::string what) {
 /// A value or the Status that says why there is none.
 template <class T>
 class [[nodiscard]] Result {
- public:
+public:
   Result(T value) : state_(std::move(value)) {}
   Result(Status failure) : state_(std::move(failure)) {}
 
@@ -55,16 +55,17 @@ class [[nodiscard]] Result {
   const T* operator->() const { return &std::get<0>(state_); }
   Status status() const { return *this ? Status{} : std::get<1>(state_); }
 
- private:
+private:
   std::variant<T, Status> state_;
 };
 
-}  // namespace dsakit
+} // namespace dsakit
 
 /// Returns the failure of `expression` (a Status or a Result) from the calling function.
 #define DSAKIT_TRY(expression)                                                                     \
   do {                                                                                             \
-    if (auto dsakit_try = (expression); !dsakit_try) return ::dsakit::detail::failure(dsakit_try); \
+    if (auto dsakit_try = (expression); !dsakit_try)                                               \
+      return ::dsakit::detail::failure(dsakit_try);                                                \
   } while (false)
 
 namespace dsakit::detail {
@@ -75,4 +76,4 @@ template <class T>
 Status failure(const Result<T>& r) {
   return r.status();
 }
-}  // namespace dsakit::detail
+} // namespace dsakit::detail

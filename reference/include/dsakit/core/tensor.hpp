@@ -15,14 +15,16 @@ using Shape = std::vector<std::int64_t>;
 /// Elements of a shape; 1 for a scalar (no axes).
 inline std::int64_t element_count(const Shape& shape) {
   std::int64_t n = 1;
-  for (std::int64_t extent : shape) n *= extent;
+  for (std::int64_t extent : shape)
+    n *= extent;
   return n;
 }
 
 /// "[3, 2, 128]"
 inline std::string to_string(const Shape& shape) {
   std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    text += (i ? ", " : "") + std::to_string(shape[i]);
   return text + "]";
 }
 
@@ -35,8 +37,7 @@ struct Tensor {
   Tensor() = default;
   /// Zero-filled.
   Tensor(Dtype d, Shape s)
-      : dtype(d),
-        shape(std::move(s)),
+      : dtype(d), shape(std::move(s)),
         bytes(static_cast<std::size_t>(element_count(shape)) * size_of(d)) {}
 
   std::int64_t elements() const { return element_count(shape); }
@@ -53,4 +54,4 @@ struct Tensor {
   }
 };
 
-}  // namespace dsakit
+} // namespace dsakit

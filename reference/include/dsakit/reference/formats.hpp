@@ -30,4 +30,4 @@ float fp16_to_float(std::uint16_t bits);
 /// qmax is 448, 240 or 224.
 int ue8m0_exponent(float amax, float qmax);
 
-}  // namespace dsakit::reference
+} // namespace dsakit::reference

@@ -16,12 +16,12 @@ template <class Byte>
 struct IndexCache {
   Byte* data;
   std::int64_t pages;
-  std::int64_t page_stride;  ///< BYTES between pages, at least page_size * 132
+  std::int64_t page_stride; ///< BYTES between pages, at least page_size * 132
 };
 
 /// Physical page of each logical page of each request.
 struct BlockTable {
-  const std::int32_t* data;  ///< [requests, columns]
+  const std::int32_t* data; ///< [requests, columns]
   std::int64_t requests;
   std::int64_t columns;
 };
@@ -54,4 +54,4 @@ Status index_cache_gather(const IndexPages& contract, IndexCache<const std::uint
                           std::span<const std::int32_t> row_request, std::int64_t rows,
                           std::uint8_t* k_fp8, float* k_scale);
 
-}  // namespace dsakit::reference
+} // namespace dsakit::reference

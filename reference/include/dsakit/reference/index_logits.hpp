@@ -10,15 +10,15 @@ namespace dsakit::reference {
 /// Inputs of index_logits_decode.
 /// logit[r, p] = (sum_h max(sum_d q[r,h,d] k[p,d], 0) * w[r,h]) * s_k[p]   for p < row_lens[r]
 struct IndexLogitsDecode {
-  const std::uint8_t* index_q_fp8;    ///< [rows, heads, 128] codes of index_fp8_encoding
-  const float* index_weights_folded;  ///< [rows, heads]
+  const std::uint8_t* index_q_fp8;   ///< [rows, heads, 128] codes of index_fp8_encoding
+  const float* index_weights_folded; ///< [rows, heads]
   IndexCache<const std::uint8_t> cache;
   BlockTable block_table;
-  const std::int32_t* row_lens;     ///< [rows] keys a row sees; negative counts as 0
-  const std::int32_t* row_request;  ///< [rows] line of block_table
+  const std::int32_t* row_lens;    ///< [rows] keys a row sees; negative counts as 0
+  const std::int32_t* row_request; ///< [rows] line of block_table
   std::int64_t rows;
   std::int64_t heads;
-  std::int64_t columns;  ///< extent of a row of logits, at least every row_lens
+  std::int64_t columns; ///< extent of a row of logits, at least every row_lens
 };
 
 /// Tier `exact`: double throughout, no rounding point.
@@ -51,4 +51,4 @@ extern template Status index_logits_decode<Simulated>(const IndexPages&, const I
 Status index_logits_decode_bound(const IndexPages& contract, const IndexLogitsDecode& in,
                                  Accumulation accumulation, double* bound);
 
-}  // namespace dsakit::reference
+} // namespace dsakit::reference
