@@ -38,6 +38,7 @@ Status check_index_pages(const IndexPages& pages, std::int64_t page_stride);
 /// fp32), code_d = e4m3(k_d / s); written to the page and offset of slot_mapping[t].
 /// index_k: [index_k_rows, 128] bits of the activation dtype; rows past slot_mapping are ignored,
 /// fewer are bad_input. Slot -1 is skipped; a slot below -1 or past the pool is bad_input.
+/// Of two tokens with one slot the later one stays. Nothing is written on failure.
 /// NaN: ignored by amax, stored as the format's NaN. Infinity: the scale is that of the largest
 /// finite input, the value saturates (spec 11).
 Status index_cache_write(const IndexKeyQuant& contract, const std::uint16_t* index_k,

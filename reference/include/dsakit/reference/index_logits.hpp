@@ -15,7 +15,7 @@ struct IndexLogitsDecode {
   IndexCache<const std::uint8_t> cache;
   BlockTable block_table;
   const std::int32_t* row_lens;    ///< [rows] keys a row sees; negative counts as 0
-  const std::int32_t* row_request; ///< [rows] line of block_table
+  const std::int32_t* row_request; ///< [rows] line of block_table; not read where a row has no key
   std::int64_t rows;
   std::int64_t heads;
   std::int64_t columns; ///< extent of a row of logits, at least every row_lens
@@ -43,7 +43,8 @@ extern template Status index_logits_decode<Simulated>(const IndexPages&, const I
                                                       float*);
 
 /// bound: [rows, columns], the largest |producer - exact| that a right producer of that
-/// accumulation can have (spec 8, "Logits"); 0 at and beyond the row length.
+/// accumulation can have (spec 8, "Logits"); 0 at and beyond the row length and for a key on an
+/// invalid page.
 ///   fp32:            2^-18 * S2 + 1e-30,  S2 = sum_h |w_h| s_k sum_d |q_d k_d|
 ///   sm90_wgmma_fp8:  2^-13 * sum_h |w_h| s_k sum_{j=1..4} max(|P_{j-1}|, |P_j|, max_d |q_d k_d|)
 ///                    with P_j the dot over the first j steps of 32, plus the fp32 bound

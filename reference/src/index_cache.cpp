@@ -1,0 +1,186 @@
+#include "dsakit/reference/index_cache.hpp"
+
+#include <tbb/parallel_for.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "dsakit/reference/formats.hpp"
+#include "index_record.hpp"
+
+namespace dsakit::reference {
+namespace {
+
+float activation_to_float(ActivationDtype dtype, std::uint16_t bits) {
+  return dtype == ActivationDtype::bf16 ? bf16_to_float(bits) : fp16_to_float(bits);
+}
+
+float largest_finite(ActivationDtype dtype) {
+  return activation_to_float(dtype, dtype == ActivationDtype::bf16 ? 0x7F7F : 0x7BFF);
+}
+
+IndexRecord quantise(const IndexKeyQuant& contract, const std::uint16_t* key) {
+  std::array<float, kIndexHeadDim> k;
+  for (std::size_t d = 0; d < k.size(); ++d)
+    k[d] = activation_to_float(contract.activation_dtype, key[d]);
+
+  float amax = 0;
+  for (float value : k)
+    if (std::fabs(value) > amax) // false for NaN
+      amax = std::fabs(value);
+  amax = std::min(amax, largest_finite(contract.activation_dtype));
+  amax = std::max(amax, contract.index_k_floor.value);
+
+  IndexRecord record;
+  record.scale = contract.scale_kind == ScaleKind::ue8m0
+                     ? std::ldexp(1.0f, ue8m0_exponent(amax, contract.qmax))
+                     : amax / contract.qmax;
+  for (std::size_t d = 0; d < k.size(); ++d)
+    record.codes[d] =
+        encode_fp8_saturating(contract.pages.value.index_fp8_encoding, k[d] / record.scale);
+  return record;
+}
+
+void store_record(const IndexPages& contract, std::uint8_t* page, std::int64_t token,
+                  const IndexRecord& record) {
+  for (std::int64_t d = 0; d < kIndexHeadDim; ++d)
+    page[index_value_offset(contract, token, d)] = record.codes[static_cast<std::size_t>(d)];
+  std::memcpy(page + index_scale_offset(contract, token), &record.scale, sizeof record.scale);
+}
+
+IndexRecord load_record(const IndexPages& contract, const std::uint8_t* page, std::int64_t token) {
+  IndexRecord record;
+  for (std::int64_t d = 0; d < kIndexHeadDim; ++d)
+    record.codes[static_cast<std::size_t>(d)] = page[index_value_offset(contract, token, d)];
+  std::memcpy(&record.scale, page + index_scale_offset(contract, token), sizeof record.scale);
+  return record;
+}
+
+Status check_slots(std::span<const std::int64_t> slot_mapping, std::int64_t slots) {
+  for (std::size_t t = 0; t < slot_mapping.size(); ++t)
+    if (slot_mapping[t] < -1 || slot_mapping[t] >= slots)
+      return bad_input("slot_mapping[" + std::to_string(t) + "]: found " +
+                       std::to_string(slot_mapping[t]) + ", want -1 or a slot below " +
+                       std::to_string(slots));
+  return {};
+}
+
+Status check_requests(std::span<const std::int32_t> cu_seq_lens, std::int64_t requests) {
+  if (std::ssize(cu_seq_lens) != requests + 1)
+    return bad_input("cu_seq_lens: found " + std::to_string(cu_seq_lens.size()) +
+                     " entries, want " + std::to_string(requests + 1) +
+                     ", one more than block_table has rows");
+  const auto fall = std::is_sorted_until(cu_seq_lens.begin(), cu_seq_lens.end());
+  if (fall != cu_seq_lens.end())
+    return bad_input("cu_seq_lens[" + std::to_string(fall - cu_seq_lens.begin()) + "]: found " +
+                     std::to_string(*fall) + " after " + std::to_string(*(fall - 1)) +
+                     ", want no smaller");
+  return {};
+}
+
+/// The request whose range [cu_seq_lens[b], cu_seq_lens[b + 1]) holds the row; -1 or the number of
+/// requests where none does.
+std::int64_t request_of(std::span<const std::int32_t> cu_seq_lens, std::int64_t row) {
+  return std::upper_bound(cu_seq_lens.begin(), cu_seq_lens.end(), row) - cu_seq_lens.begin() - 1;
+}
+
+} // namespace
+
+std::int64_t index_value_offset(const IndexPages& pages, std::int64_t token, std::int64_t dim) {
+  if (pages.index_page_layout == IndexPageLayout::mfma_preshuffle)
+    return token / 16 * 2048 + dim / 16 * 256 + token % 16 * 16 + dim % 16;
+  return token * kIndexHeadDim + dim;
+}
+
+std::int64_t index_scale_offset(const IndexPages& pages, std::int64_t token) {
+  return pages.page_size * kIndexHeadDim + token * 4;
+}
+
+Status check_index_pages(const IndexPages& pages, std::int64_t page_stride) {
+  const IndexPageLayout layout = pages.index_page_layout;
+  if (layout != IndexPageLayout::block_flat && layout != IndexPageLayout::mfma_preshuffle)
+    return unsupported("index_page_layout: found " + std::string(name(layout)) +
+                       ", want block_flat or mfma_preshuffle for FP8");
+  if (pages.page_size < 1)
+    return bad_input("page_size: found " + std::to_string(pages.page_size) + ", want at least 1");
+  if (layout == IndexPageLayout::mfma_preshuffle && pages.page_size % 16 != 0)
+    return unsupported("page_size: found " + std::to_string(pages.page_size) +
+                       ", want a multiple of 16 for mfma_preshuffle");
+  const std::int64_t page_bytes = index_scale_offset(pages, pages.page_size);
+  if (page_stride < page_bytes)
+    return bad_input("index_cache page stride: found " + std::to_string(page_stride) +
+                     " bytes, want at least " + std::to_string(page_bytes));
+  return {};
+}
+
+std::optional<IndexRecord> find_record(const IndexPages& contract,
+                                       const IndexCache<const std::uint8_t>& cache,
+                                       const BlockTable& block_table, std::int64_t request,
+                                       std::int64_t position) {
+  const std::int64_t column = position / contract.page_size;
+  if (column >= block_table.columns)
+    return std::nullopt;
+  const std::int64_t page = block_table.data[request * block_table.columns + column];
+  if (page < 0 || page >= cache.pages)
+    return std::nullopt;
+  return load_record(contract, cache.data + page * cache.page_stride,
+                     position % contract.page_size);
+}
+
+Status index_cache_write(const IndexKeyQuant& contract, const std::uint16_t* index_k,
+                         std::int64_t index_k_rows, std::span<const std::int64_t> slot_mapping,
+                         IndexCache<std::uint8_t> cache) {
+  const IndexPages& pages = contract.pages;
+  const auto tokens = std::ssize(slot_mapping);
+  DSAKIT_TRY(check_index_pages(pages, cache.page_stride));
+  DSAKIT_TRY(check_slots(slot_mapping, cache.pages * pages.page_size));
+  if (index_k_rows < tokens)
+    return bad_input("index_k: found " + std::to_string(index_k_rows) + " rows, want at least " +
+                     std::to_string(tokens) + ", one for each of slot_mapping");
+
+  std::vector<IndexRecord> records(slot_mapping.size());
+  tbb::parallel_for(std::size_t{0}, records.size(), [&](std::size_t t) {
+    if (slot_mapping[t] >= 0)
+      records[t] = quantise(contract, index_k + t * kIndexHeadDim);
+  });
+  // In order of tokens, so that of two tokens with one slot the later one stays.
+  for (std::size_t t = 0; t < records.size(); ++t) {
+    const std::int64_t slot = slot_mapping[t];
+    if (slot >= 0)
+      store_record(pages, cache.data + slot / pages.page_size * cache.page_stride,
+                   slot % pages.page_size, records[t]);
+  }
+  return {};
+}
+
+Status index_cache_gather(const IndexPages& contract, IndexCache<const std::uint8_t> cache,
+                          BlockTable block_table, std::span<const std::int32_t> cu_seq_lens,
+                          std::span<const std::int32_t> row_request, std::int64_t rows,
+                          std::uint8_t* k_fp8, float* k_scale) {
+  DSAKIT_TRY(check_index_pages(contract, cache.page_stride));
+  DSAKIT_TRY(check_requests(cu_seq_lens, block_table.requests));
+  if (!row_request.empty() && std::ssize(row_request) != rows)
+    return bad_input("row_request: found " + std::to_string(row_request.size()) +
+                     " entries, want none or " + std::to_string(rows) + ", one a row");
+
+  tbb::parallel_for(std::int64_t{0}, rows, [&](std::int64_t row) {
+    const std::int64_t request = row_request.empty() ? request_of(cu_seq_lens, row)
+                                                     : row_request[static_cast<std::size_t>(row)];
+    if (request < 0 || request >= block_table.requests)
+      return;
+    const std::int64_t begin = cu_seq_lens[static_cast<std::size_t>(request)];
+    const std::int64_t end = cu_seq_lens[static_cast<std::size_t>(request) + 1];
+    if (row < begin || row >= end)
+      return;
+    const IndexRecord record =
+        find_record(contract, cache, block_table, request, row - begin).value_or(IndexRecord{});
+    std::copy(record.codes.begin(), record.codes.end(), k_fp8 + row * kIndexHeadDim);
+    k_scale[row] = record.scale;
+  });
+  return {};
+}
+
+} // namespace dsakit::reference
