@@ -85,7 +85,7 @@ function(dsakit_amd_code_objects target)
       set(object ${folder}/${operation}.${arch}.hsaco)
       # clang-22 ignores -MD in a device-only compile that also links, hence -Xclang.
       set(command ${compiler} ${DSAKIT_AMD_FLAGS} --offload-arch=${arch}
-        -DDSAKIT_ARCH=${arch} "-I$<JOIN:${includes},$<SEMICOLON>-I>"
+        "-I$<JOIN:${includes},$<SEMICOLON>-I>"
         -Xclang -dependency-file -Xclang ${object}.d -Xclang -MT -Xclang ${object}
         -c ${source} -o ${object})
       add_custom_command(OUTPUT ${object} COMMAND ${command} COMMAND_EXPAND_LISTS VERBATIM

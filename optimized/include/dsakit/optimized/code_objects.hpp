@@ -1,4 +1,5 @@
-// The AMD code objects that this library was built with: plain ELF files, one per operation and arch.
+// The AMD code objects that this library was built with: plain ELF files, one per operation and
+// arch.
 #pragma once
 
 #include <cstddef>
