@@ -1,0 +1,15 @@
+# dsakit_find_package(name version debian-package [arguments of find_package...])
+# Nothing is downloaded: a package is on the system, new enough, or configuring ends with its name.
+macro(dsakit_find_package name version package)
+  find_package(${name} ${version} QUIET ${ARGN})
+  if(NOT ${name}_FOUND)
+    set(dsakit_found ${${name}_VERSION} ${${name}_CONSIDERED_VERSIONS})
+    list(REMOVE_DUPLICATES dsakit_found)
+    list(JOIN dsakit_found ", " dsakit_found)
+    if(NOT dsakit_found)
+      set(dsakit_found "none")
+    endif()
+    message(FATAL_ERROR
+      "${name}: found ${dsakit_found}, want ${version} or newer (Debian's package: ${package})")
+  endif()
+endmacro()
