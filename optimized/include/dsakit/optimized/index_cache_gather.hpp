@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "dsakit/core/contract.hpp"
+#include "dsakit/core/contract_enums.hpp"
 
 namespace dsakit::optimized {
 
@@ -11,13 +11,13 @@ namespace dsakit::optimized {
 /// Row outside its request: not written. Table entry outside the table or the pool: zero bytes and
 /// scale 0.
 struct IndexCacheGatherParams {
-  const std::uint8_t* cache;       // [pages] pages of page_size * 132 bytes, 16-byte aligned
+  const std::uint8_t* cache;       // [pages] pages of page_size * 132 bytes, 4-byte aligned
   const std::int32_t* block_table; // [requests, table_columns]
   const std::int32_t* cu_seq_lens; // [requests + 1]
   const std::int32_t* row_request; // [rows], or nullptr: the request whose range holds the row
   std::uint8_t* k_fp8;             // [rows, 128], 16-byte aligned
   float* k_scale;                  // [rows]
-  std::int64_t page_stride;        // BYTES between pages, a multiple of 16
+  std::int64_t page_stride;        // BYTES between pages, a multiple of 4
   std::int64_t table_stride;       // ELEMENTS between rows of block_table
   std::int64_t rows;
   std::int64_t pages;

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "dsakit/core/contract.hpp"
+#include "dsakit/core/contract_enums.hpp"
 
 namespace dsakit::optimized {
 
@@ -12,9 +12,9 @@ namespace dsakit::optimized {
 struct IndexCacheWriteParams {
   const std::uint16_t* index_k;     // [>= tokens, 128] bf16, rows 16-byte aligned
   const std::int64_t* slot_mapping; // [tokens]
-  std::uint8_t* cache;              // [pages] pages of page_size * 132 bytes, 16-byte aligned
+  std::uint8_t* cache;              // [pages] pages of page_size * 132 bytes, 4-byte aligned
   std::int64_t index_k_stride;      // ELEMENTS between rows of index_k, a multiple of 8
-  std::int64_t page_stride;         // BYTES between pages, a multiple of 16
+  std::int64_t page_stride;         // BYTES between pages, a multiple of 4
   std::int64_t tokens;
   std::int64_t pages;
   std::int32_t page_size; // tokens a page

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "dsakit/core/contract.hpp"
+#include "dsakit/core/contract_enums.hpp"
 
 namespace dsakit::optimized {
 
@@ -11,7 +11,7 @@ namespace dsakit::optimized {
 /// Beyond a row's length nothing is written. A key on a page outside the table or the pool: -inf.
 struct IndexLogitsDecodeParams {
   const std::uint8_t* q;           // [rows, heads, 128] e4m3, 16-byte aligned
-  const std::uint8_t* cache;       // [pages] pages of page_size * 132 bytes, 16-byte aligned
+  const std::uint8_t* cache;       // [pages] pages of page_size * 132 bytes, 4-byte aligned
   const float* weights;            // [rows, heads]
   const std::int32_t* block_table; // [requests, table_columns]
   const std::int32_t* row_lens;    // [rows] keys that a row sees; negative counts as 0
@@ -20,7 +20,7 @@ struct IndexLogitsDecodeParams {
   std::int64_t q_stride;           // BYTES between rows of q, a multiple of 16
   std::int64_t weights_stride;     // ELEMENTS between rows of weights
   std::int64_t logits_stride;      // ELEMENTS between rows of logits
-  std::int64_t page_stride;        // BYTES between pages, a multiple of 16
+  std::int64_t page_stride;        // BYTES between pages, a multiple of 4
   std::int64_t table_stride;       // ELEMENTS between rows of block_table
   std::int64_t rows;
   std::int64_t pages;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "dsakit/core/contract_enums.hpp"
 #include "dsakit/core/status.hpp"
 
 namespace dsakit {
@@ -19,26 +20,6 @@ struct Required {
   constexpr Required(T v) : value(std::move(v)) {}
   constexpr operator const T&() const { return value; }
 };
-
-/// Which e4m3 the bytes of a tensor are. A property of the tensor, never of the device.
-enum class Fp8Encoding : std::uint8_t { e4m3fn, e4m3fnuz };
-
-/// Where a token's bytes lie in an index cache page (spec 2.5, 3.2).
-enum class IndexPageLayout : std::uint8_t {
-  block_flat,      ///< FP8: page_size rows of 128 bytes, then page_size fp32 scales
-  mfma_preshuffle, ///< FP8: 16 x 16 tiles, then the scales; page_size % 16 == 0
-  flat,            ///< MXFP4: rows of 64 bytes, then 4 e8m0 bytes a token
-  preshuffle64,    ///< MXFP4: tiles of a 64-token page
-};
-
-/// How a quantiser's scale is rounded before it is stored and used.
-enum class ScaleKind : std::uint8_t { ue8m0, fp32 };
-
-/// How the producer of an output accumulates, hence which gate its error is held to (spec 8).
-enum class Accumulation : std::uint8_t { exact, fp32, sm90_wgmma_fp8 };
-
-/// Dtype of the layer's activations.
-enum class ActivationDtype : std::uint8_t { bf16, fp16 };
 
 /// What is needed to read an index cache.
 struct IndexPages {

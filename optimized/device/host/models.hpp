@@ -1,0 +1,110 @@
+// CPU models of the AMD instructions in device/amd/intrinsics.hpp, under the same names.
+// Written from the instructions' published definitions (AMD Instinct MI300 ISA; lane maps of the
+// AMD matrix instruction calculator), not from our kernels: tests pin them to numbers from there.
+#pragma once
+
+#include "device/host/conversions.hpp"
+#include "device/host/mfma.hpp"
+
+namespace dsakit::optimized::DSAKIT_ARCH::amd {
+
+using host::current;
+using host::Exchange;
+
+DSAKIT_DEVICE int lane_id() {
+  return current->lane() % kWaveSize;
+}
+
+namespace model {
+
+/// Leaves x in this lane's word of the exchange, runs op(exchange) once all lanes have, and returns
+/// what it left there.
+template <class Op>
+DSAKIT_DEVICE std::uint64_t exchange_word(host::OperationId id, std::uint64_t x, Op op) {
+  const int lane = lane_id();
+  current->exchange().word[0][lane] = x;
+  current->wave_operation(id, op);
+  return current->exchange().word[0][lane];
+}
+
+template <class Op>
+DSAKIT_DEVICE Float4 multiply_accumulate(host::OperationId id, std::uint64_t a, std::uint64_t b,
+                                         Float4 c, Op op) {
+  const int lane = lane_id();
+  Exchange& exchange = current->exchange();
+  exchange.word[0][lane] = a;
+  exchange.word[1][lane] = b;
+  for (int r = 0; r < 4; ++r)
+    exchange.acc[r][lane] = c[r];
+  current->wave_operation(id, op);
+  return Float4{exchange.acc[0][lane], exchange.acc[1][lane], exchange.acc[2][lane],
+                exchange.acc[3][lane]};
+}
+
+} // namespace model
+
+DSAKIT_DEVICE int readfirstlane(int x) {
+  return static_cast<int>(
+      model::exchange_word("v_readfirstlane_b32", static_cast<std::uint32_t>(x), [](Exchange& e) {
+        for (auto& word : e.word[0])
+          word = e.word[0][0];
+      }));
+}
+
+DSAKIT_DEVICE std::uint64_t ballot(bool predicate) {
+  return model::exchange_word("ballot", predicate, [](Exchange& e) {
+    std::uint64_t mask = 0;
+    for (int l = 0; l < kWaveSize; ++l)
+      mask |= e.word[0][l] << l;
+    for (auto& word : e.word[0])
+      word = mask;
+  });
+}
+
+DSAKIT_DEVICE int ds_bpermute(int byte_address, int x) {
+  const std::uint64_t source = static_cast<std::uint32_t>(byte_address) / 4 % kWaveSize;
+  return static_cast<int>(model::exchange_word(
+      "ds_bpermute_b32", source << 32 | static_cast<std::uint32_t>(x), [](Exchange& e) {
+        std::uint64_t result[kWaveSize];
+        for (int l = 0; l < kWaveSize; ++l)
+          result[l] = static_cast<std::uint32_t>(e.word[0][e.word[0][l] >> 32]);
+        for (int l = 0; l < kWaveSize; ++l)
+          e.word[0][l] = result[l];
+      }));
+}
+
+template <int N>
+DSAKIT_DEVICE int dpp_row_ror(int x) {
+  return static_cast<int>(
+      model::exchange_word("dpp row_ror", static_cast<std::uint32_t>(x), [](Exchange& e) {
+        std::uint64_t result[kWaveSize];
+        for (int l = 0; l < kWaveSize; ++l)
+          result[l] = e.word[0][l / 16 * 16 + (l % 16 + 16 - N) % 16];
+        for (int l = 0; l < kWaveSize; ++l)
+          e.word[0][l] = result[l];
+      }));
+}
+
+template <bool kHigh>
+DSAKIT_DEVICE int cvt_pk_fp8_f32(float a, float b, int old) {
+  const std::uint32_t pair = host::convert_fp8(a, kNativeFp8) |
+                             static_cast<std::uint32_t>(host::convert_fp8(b, kNativeFp8)) << 8;
+  const auto bits = static_cast<std::uint32_t>(old);
+  return static_cast<int>(kHigh ? (bits & 0x0000FFFFu) | pair << 16 : (bits & 0xFFFF0000u) | pair);
+}
+
+DSAKIT_DEVICE Float4 mfma_f32_16x16x32_fp8_fp8(std::uint64_t a, std::uint64_t b, Float4 c) {
+  return model::multiply_accumulate("v_mfma_f32_16x16x32_fp8_fp8", a, b, c,
+                                    [](Exchange& e) { host::mfma_16x16x32_fp8(e, kNativeFp8); });
+}
+
+DSAKIT_DEVICE Float4 mfma_f32_16x16x16_bf16(Short4 a, Short4 b, Float4 c) {
+  std::uint64_t a4;
+  std::uint64_t b4;
+  __builtin_memcpy(&a4, &a, sizeof a4);
+  __builtin_memcpy(&b4, &b, sizeof b4);
+  return model::multiply_accumulate("v_mfma_f32_16x16x16_bf16", a4, b4, c,
+                                    host::mfma_16x16x16_bf16);
+}
+
+} // namespace dsakit::optimized::DSAKIT_ARCH::amd

@@ -1,0 +1,205 @@
+// 16 x 16 tiles on the matrix units: heads on rows, keys on columns, a reduction over 128 e4m3
+// codes.
+//
+// The sum over k may run in any order as long as both operands use the same one. So a lane holds 32
+// consecutive codes of its row (two 16-byte loads), and each matrix instruction takes the next few
+// bytes of every lane:
+//
+//            rows a lane holds             its 32 codes of a row     accumulator (v[i])
+//   AMD      l % 16                        32 (l / 16) ... + 31      row 4 (l / 16) + i, column l %
+//   16 NVIDIA   l / 4, l / 4 + 8              32 (l % 4) ... + 31       row l / 4 + 8 (i / 2 % 2),
+//                                                                    column 8 (i / 4) + 2 (l % 4) +
+//                                                                    i % 2
+#pragma once
+
+#include "device/fp8.hpp"
+
+namespace dsakit::optimized::DSAKIT_ARCH {
+
+inline constexpr int kTile = 16; ///< rows and columns of a tile
+
+#if DSAKIT_NVIDIA
+inline constexpr int kRowsPerLane = 2;
+inline constexpr int kColumnsPerLane = 4; ///< accumulator columns
+inline constexpr int kAccPerLane = 8;
+#else
+inline constexpr int kRowsPerLane = 1;
+inline constexpr int kColumnsPerLane = 1;
+inline constexpr int kAccPerLane = 4;
+#endif
+
+/// A lane's part of 16 rows of 128 e4m3 codes: an A operand, or a B operand given by its columns.
+struct Fp8Rows {
+  std::uint32_t word[kRowsPerLane][8];
+};
+
+/// A lane's part of a 16 x 16 fp32 accumulator.
+struct Accumulator {
+  float v[kAccPerLane];
+};
+
+/// Row of the tile that the lane's i-th held row is.
+DSAKIT_DEVICE int operand_row(int i) {
+#if DSAKIT_NVIDIA
+  return lane_id() / 4 + 8 * i;
+#else
+  (void)i;
+  return lane_id() % 16;
+#endif
+}
+
+/// Which quarter of a row's 128 codes the lane holds.
+DSAKIT_DEVICE int operand_quarter() {
+#if DSAKIT_NVIDIA
+  return lane_id() % 4;
+#else
+  return lane_id() / 16;
+#endif
+}
+
+/// Row of the tile that v[i] belongs to.
+DSAKIT_DEVICE int accumulator_row(int i) {
+#if DSAKIT_NVIDIA
+  return lane_id() / 4 + 8 * (i / 2 % 2);
+#else
+  return 4 * (lane_id() / 16) + i;
+#endif
+}
+
+/// Which of the lane's kColumnsPerLane columns v[i] belongs to, and which of the tile's that is.
+DSAKIT_DEVICE constexpr int accumulator_slot(int i) {
+#if DSAKIT_NVIDIA
+  return i / 4 * 2 + i % 2;
+#else
+  return i * 0;
+#endif
+}
+DSAKIT_DEVICE int accumulator_column(int slot) {
+#if DSAKIT_NVIDIA
+  return 8 * (slot / 2) + 2 * (lane_id() % 4) + slot % 2;
+#else
+  (void)slot;
+  return lane_id() % 16;
+#endif
+}
+
+/// Sum of x over the lanes that hold the same columns, in every one of them.
+DSAKIT_DEVICE float sum_over_rows(float x) {
+#if DSAKIT_NVIDIA
+  x += from_lane_xor<4>(x);
+  x += from_lane_xor<8>(x);
+#endif
+  x += from_lane_xor<16>(x);
+#if !DSAKIT_NVIDIA
+  x += from_lane_xor<32>(x);
+#endif
+  return x;
+}
+
+/// True in one of the lanes that hold the same columns.
+DSAKIT_DEVICE bool stores_columns() {
+#if DSAKIT_NVIDIA
+  return lane_id() / 4 == 0;
+#else
+  return lane_id() / 16 == 0;
+#endif
+}
+
+/// chunk(row, i): the i-th 16 bytes (0 to 7) of a row of the tile.
+template <Fp8Encoding kEncoding, class Chunk>
+DSAKIT_DEVICE Fp8Rows load_fp8_rows(Chunk chunk) {
+  Fp8Rows rows;
+  for (int r = 0; r < kRowsPerLane; ++r)
+    for (int half = 0; half < 2; ++half) {
+      const Bytes16 bytes = chunk(operand_row(r), 2 * operand_quarter() + half);
+      for (int i = 0; i < 4; ++i)
+        rows.word[r][4 * half + i] = readable_codes<kEncoding>(bytes.word[i]);
+    }
+  return rows;
+}
+
+namespace detail {
+
+/// acc += a b^T on the FP8 units, the codes as the hardware reads them.
+DSAKIT_DEVICE void multiply_fp8(Accumulator& acc, const Fp8Rows& a, const Fp8Rows& b) {
+#if DSAKIT_NVIDIA
+  for (int s = 0; s < 8; s += 2)
+    for (int h = 0; h < 2; ++h)
+      asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 "
+          "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+          : "+f"(acc.v[4 * h]), "+f"(acc.v[4 * h + 1]), "+f"(acc.v[4 * h + 2]),
+            "+f"(acc.v[4 * h + 3])
+          : "r"(a.word[0][s]), "r"(a.word[1][s]), "r"(a.word[0][s + 1]), "r"(a.word[1][s + 1]),
+            "r"(b.word[h][s]), "r"(b.word[h][s + 1]));
+#else
+  amd::Float4 d = {acc.v[0], acc.v[1], acc.v[2], acc.v[3]};
+  for (int s = 0; s < 8; s += 2) {
+    const std::uint64_t a8 = a.word[0][s] | static_cast<std::uint64_t>(a.word[0][s + 1]) << 32;
+    const std::uint64_t b8 = b.word[0][s] | static_cast<std::uint64_t>(b.word[0][s + 1]) << 32;
+    d = amd::mfma_f32_16x16x32_fp8_fp8(a8, b8, d);
+  }
+  for (int i = 0; i < 4; ++i)
+    acc.v[i] = d[i];
+#endif
+}
+
+/// acc += a b^T on the bf16 units: exact for every code of either encoding.
+template <Fp8Encoding kEncoding>
+DSAKIT_DEVICE void multiply_as_bf16(Accumulator& acc, const Fp8Rows& a, const Fp8Rows& b) {
+  // Four codes of a word become two words of two bf16 each.
+  const auto pair = [](std::uint32_t codes, int i) {
+    return fp8_to_bf16<kEncoding>(codes >> 16 * i & 0xFFu) |
+           fp8_to_bf16<kEncoding>(codes >> (16 * i + 8) & 0xFFu) << 16;
+  };
+#if DSAKIT_NVIDIA
+  for (int s = 0; s < 8; ++s)
+    for (int h = 0; h < 2; ++h)
+      asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+          "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+          : "+f"(acc.v[4 * h]), "+f"(acc.v[4 * h + 1]), "+f"(acc.v[4 * h + 2]),
+            "+f"(acc.v[4 * h + 3])
+          : "r"(pair(a.word[0][s], 0)), "r"(pair(a.word[1][s], 0)), "r"(pair(a.word[0][s], 1)),
+            "r"(pair(a.word[1][s], 1)), "r"(pair(b.word[h][s], 0)), "r"(pair(b.word[h][s], 1)));
+#else
+  const auto quad = [&](std::uint32_t codes) {
+    const std::uint64_t packed = pair(codes, 0) | static_cast<std::uint64_t>(pair(codes, 1)) << 32;
+    amd::Short4 v;
+    __builtin_memcpy(&v, &packed, sizeof v);
+    return v;
+  };
+  amd::Float4 d = {acc.v[0], acc.v[1], acc.v[2], acc.v[3]};
+  for (int s = 0; s < 8; ++s)
+    d = amd::mfma_f32_16x16x16_bf16(quad(a.word[0][s]), quad(b.word[0][s]), d);
+  for (int i = 0; i < 4; ++i)
+    acc.v[i] = d[i];
+#endif
+}
+
+} // namespace detail
+
+/// True in every lane where some lane's codes would be misread: such a tile goes the bf16 way.
+template <Fp8Encoding kEncoding>
+DSAKIT_DEVICE bool any_misread(const Fp8Rows& rows) {
+  if (Fp8<kEncoding>::kNative) return false;
+  std::uint32_t misread = 0;
+  for (int r = 0; r < kRowsPerLane; ++r)
+    for (int i = 0; i < 8; ++i)
+      misread |= misread_codes<kEncoding>(rows.word[r][i]);
+  return any(misread != 0);
+}
+
+/// acc += (a b^T) * kDotScale for 16 x 128 codes a and b of kEncoding. `misread`: any_misread of
+/// either operand.
+template <Fp8Encoding kEncoding>
+DSAKIT_DEVICE void multiply(Accumulator& acc, const Fp8Rows& a, const Fp8Rows& b, bool misread) {
+  if (!Fp8<kEncoding>::kNative && misread)
+    detail::multiply_as_bf16<kEncoding>(acc, a, b);
+  else
+    detail::multiply_fp8(acc, a, b);
+}
+
+/// Both operands are misread by the same power of two.
+template <Fp8Encoding kEncoding>
+inline constexpr float kDotScale = Fp8<kEncoding>::kMisread * Fp8<kEncoding>::kMisread;
+
+} // namespace dsakit::optimized::DSAKIT_ARCH

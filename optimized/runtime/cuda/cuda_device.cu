@@ -1,0 +1,92 @@
+#include "runtime/cuda/cuda_device.hpp"
+
+#include <cuda_runtime.h>
+
+#include <string>
+
+namespace dsakit::optimized {
+namespace {
+
+Status check(cudaError_t error, const char* call) {
+  if (error == cudaSuccess) return {};
+  return {Code::device_error, std::string("cuda: ") + call + ": " + cudaGetErrorString(error)};
+}
+
+class CudaDevice final : public Device {
+public:
+  ~CudaDevice() override {
+    if (start_ != nullptr) cudaEventDestroy(start_);
+    if (stop_ != nullptr) cudaEventDestroy(stop_);
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+
+  Status open(std::string description) {
+    description_ = std::move(description);
+    DSAKIT_TRY(check(cudaSetDevice(0), "cudaSetDevice"));
+    DSAKIT_TRY(
+        check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate"));
+    DSAKIT_TRY(check(cudaEventCreate(&start_), "cudaEventCreate"));
+    return check(cudaEventCreate(&stop_), "cudaEventCreate");
+  }
+
+  DeviceKind kind() const override { return DeviceKind::cuda; }
+  Arch arch() const override { return Arch::sm_90; }
+  std::string description() const override { return description_; }
+
+  Result<void*> allocate(std::size_t bytes) override {
+    void* memory = nullptr;
+    DSAKIT_TRY(check(cudaMalloc(&memory, bytes != 0 ? bytes : 1), "cudaMalloc"));
+    return memory;
+  }
+  void release(void* memory) override { cudaFree(memory); }
+  Status upload(void* device, const void* host, std::size_t bytes) override {
+    return check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_),
+                 "cudaMemcpyAsync");
+  }
+  Status download(void* host, const void* device, std::size_t bytes) override {
+    DSAKIT_TRY(check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_),
+                     "cudaMemcpyAsync"));
+    return synchronize();
+  }
+  void* stream() override { return stream_; }
+  Status synchronize() override {
+    return check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  }
+  Status start_timer() override {
+    return check(cudaEventRecord(start_, stream_), "cudaEventRecord");
+  }
+  Result<double> stop_timer() override {
+    DSAKIT_TRY(check(cudaEventRecord(stop_, stream_), "cudaEventRecord"));
+    DSAKIT_TRY(check(cudaEventSynchronize(stop_), "cudaEventSynchronize"));
+    float milliseconds = 0;
+    DSAKIT_TRY(check(cudaEventElapsedTime(&milliseconds, start_, stop_), "cudaEventElapsedTime"));
+    return 1e3 * static_cast<double>(milliseconds);
+  }
+
+private:
+  std::string description_;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t start_ = nullptr;
+  cudaEvent_t stop_ = nullptr;
+};
+
+} // namespace
+
+Result<std::unique_ptr<Device>> open_cuda_device() {
+  int count = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess || count == 0)
+    return Status(Code::no_device,
+                  std::string("cuda: no device: ") +
+                      (error != cudaSuccess ? cudaGetErrorString(error) : "the driver lists none"));
+  cudaDeviceProp properties{};
+  DSAKIT_TRY(check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties"));
+  if (properties.major != 9 || properties.minor != 0)
+    return Status(Code::no_device, "cuda: found compute capability " +
+                                       std::to_string(properties.major) + "." +
+                                       std::to_string(properties.minor) + ", want 9.0");
+  auto device = std::make_unique<CudaDevice>();
+  DSAKIT_TRY(device->open(properties.name));
+  return std::unique_ptr<Device>(std::move(device));
+}
+
+} // namespace dsakit::optimized
