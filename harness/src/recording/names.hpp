@@ -1,0 +1,26 @@
+// Names inside a recording: groups, causal order of operations, what a tensor may be called.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "dsakit/harness/recording.hpp"
+
+namespace dsakit::harness {
+
+constexpr std::string_view side_name(Side side) {
+  return side == Side::inputs ? "inputs" : "outputs";
+}
+
+/// Position of a known operation in the layer's causal order (spec 1); nullopt for an unknown one.
+std::optional<std::size_t> causal_position(std::string_view operation);
+
+/// A tensor's name is a link name and a part of attribute text: not empty, no '/', no control
+/// character, not "." alone.
+bool valid_tensor_name(std::string_view name);
+
+/// The step of "0", "17", ...; nullopt for anything else, leading zeros included.
+std::optional<std::int64_t> parse_step(std::string_view text);
+
+} // namespace dsakit::harness

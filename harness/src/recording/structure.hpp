@@ -1,0 +1,35 @@
+// What the tensors of a replayed operation must look like, and which ids they may hold.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "dsakit/harness/recording.hpp"
+
+namespace dsakit::harness {
+
+/// The tensors of one operation, as one argument.
+struct OperationTensors {
+  const std::string& path; ///< the file, for messages
+  const OperationId& id;
+  const std::vector<TensorInfo>& inputs;
+  const std::vector<TensorInfo>& outputs;
+};
+
+/// Contract keys, required tensors, dtypes and shapes of an operation in kOperations. For an MXFP4
+/// layout only the contract is checked: this version records those operations but does not replay
+/// them. ok for operations that are only recorded.
+Status check_structure(const OperationTensors& operation, const ContractValues& contract);
+
+/// unsupported where the contract names an MXFP4 layout for an operation in kOperations.
+Status check_replayable(const OperationTensors& operation, const ContractValues& contract);
+
+/// Finds the payload of a tensor of the operation.
+using TensorLookup = std::function<Result<Tensor>(const TensorInfo&)>;
+
+/// Ids of an operation that passed check_structure (spec 11, "invalid ids").
+Status check_ids(const OperationTensors& operation, const ContractValues& contract,
+                 const TensorLookup& payload);
+
+} // namespace dsakit::harness

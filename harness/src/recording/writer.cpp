@@ -1,0 +1,229 @@
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "hdf5.hpp"
+#include "names.hpp"
+
+namespace dsakit::harness {
+
+using hdf5::fail;
+using hdf5::Handle;
+using hdf5::last_error;
+
+struct RecordingWriter::State {
+  std::string path;
+  std::string temporary;
+  bool deflate = false;
+  Handle file;
+  std::set<std::string> groups;
+
+  ~State() {
+    file.close(); // after a failure this fails again, which no longer matters
+    if (!temporary.empty()) ::unlink(temporary.c_str());
+  }
+
+  Status create();
+  Status group(const std::string& name);
+  Status parent_of(const std::string& object);
+  Status group_attributes(const std::string& name, const Attributes& values);
+  Status add(const TensorInfo& info, const BlockSource& source);
+  Status commit();
+  Status failed(std::string_view object) const {
+    return fail(path, object, "cannot be written: " + last_error());
+  }
+};
+
+Status RecordingWriter::State::create() {
+  const std::filesystem::path target(path);
+  std::error_code ignored;
+  if (target.filename().empty() || std::filesystem::is_directory(target, ignored))
+    return bad_input(path + ": found a directory, want a file to write");
+  static int count = 0; // two writers of one process may have the same target
+  const std::string name = "." + target.filename().string() + "." + std::to_string(::getpid()) +
+                           "." + std::to_string(count++) + ".tmp";
+  temporary = (target.parent_path() / name).string();
+  // Created here first, because HDF5 does not say why it cannot.
+  const int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor < 0) {
+    temporary.clear();
+    return bad_input(path + ": cannot be written: " + std::strerror(errno));
+  }
+  ::close(descriptor);
+
+  hdf5::initialise();
+  Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
+  H5Pset_obj_track_times(creation, false);
+  Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
+  H5Pset_file_locking(access, false, true);
+  file = Handle(H5Fcreate(temporary.c_str(), H5F_ACC_TRUNC, creation, access), H5Fclose);
+  if (!file || hdf5::write_attribute(file, "format", kRecordingFormat) < 0 ||
+      hdf5::write_attribute(file, "level", "full") < 0)
+    return failed("/");
+  for (const char* name_of_group : {"/contract", "/config", "/provenance", "/steps", "/weights"})
+    DSAKIT_TRY(group(name_of_group));
+  return {};
+}
+
+Status RecordingWriter::State::group(const std::string& name) {
+  if (name.empty() || !groups.insert(name).second) return {};
+  DSAKIT_TRY(group(name.substr(0, name.rfind('/'))));
+  Handle creation(H5Pcreate(H5P_GROUP_CREATE), H5Pclose);
+  H5Pset_obj_track_times(creation, false);
+  Handle created(H5Gcreate2(file, name.c_str(), H5P_DEFAULT, creation, H5P_DEFAULT), H5Gclose);
+  if (!created) return failed(name);
+  return {};
+}
+
+/// The groups above a tensor; an operation gets both sides, also where one stays empty.
+Status RecordingWriter::State::parent_of(const std::string& object) {
+  const std::string parent = object.substr(0, object.rfind('/'));
+  if (parent.starts_with("/steps/")) {
+    const std::string operation = parent.substr(0, parent.rfind('/'));
+    for (const char* side : {"/inputs", "/outputs"})
+      DSAKIT_TRY(group(operation + side));
+  }
+  return group(parent);
+}
+
+Status RecordingWriter::State::group_attributes(const std::string& name, const Attributes& values) {
+  DSAKIT_TRY(group(name));
+  Handle opened(H5Gopen2(file, name.c_str(), H5P_DEFAULT), H5Gclose);
+  if (!opened || hdf5::write_attributes(opened, values) < 0) return failed(name);
+  return {};
+}
+
+namespace {
+
+/// Writes nothing that the reader would refuse.
+Status check_info(const std::string& path, const TensorInfo& info) {
+  if (!valid_tensor_name(info.name()))
+    return fail(path, info.object, "found an unusable tensor name");
+  if (info.shape.empty()) return fail(path, info.object, "found a scalar, want at least one axis");
+  if (info.axes.size() != info.shape.size())
+    return fail(path, info.object,
+                "found " + std::to_string(info.axes.size()) + " axis names, want one for each of " +
+                    to_string(info.shape));
+  return {};
+}
+
+} // namespace
+
+Status RecordingWriter::State::add(const TensorInfo& info, const BlockSource& source) {
+  DSAKIT_TRY(check_info(path, info));
+  DSAKIT_TRY(parent_of(info.object));
+
+  const std::size_t element_bytes = size_of(info.dtype);
+  const hdf5::Extents extents(info.shape.begin(), info.shape.end());
+  Handle type = hdf5::element_type(info.dtype);
+  Handle space(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr),
+               H5Sclose);
+  Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+  H5Pset_obj_track_times(creation, false);
+  if (element_count(info.shape) != 0) { // nothing to check in an empty one
+    const hdf5::Extents chunk = hdf5::chunk_shape(info.shape, element_bytes);
+    H5Pset_chunk(creation, static_cast<int>(chunk.size()), chunk.data());
+    if (deflate) {
+      H5Pset_shuffle(creation);
+      H5Pset_deflate(creation, 6);
+    }
+    H5Pset_fletcher32(creation); // last, so that it covers what is stored
+  }
+  Handle dataset(
+      H5Dcreate2(file, info.object.c_str(), type, space, H5P_DEFAULT, creation, H5P_DEFAULT),
+      H5Dclose);
+  if (!dataset) return failed(info.object);
+
+  std::vector<std::byte> buffer;
+  for (hdf5::Blocks block(info.shape, element_bytes); !block.done(); block.next()) {
+    buffer.resize(block.bytes());
+    DSAKIT_TRY(source(buffer));
+    if (block.select(space) < 0 ||
+        H5Dwrite(dataset, type, block.memory_space(), space, H5P_DEFAULT, buffer.data()) < 0)
+      return failed(info.object);
+  }
+
+  Attributes attributes = info.attributes;
+  attributes["dtype"] = name(info.dtype);
+  std::string& axes = attributes["axes"];
+  axes.clear();
+  for (const std::string& axis : info.axes)
+    axes += (axes.empty() ? "" : ",") + axis;
+  if (hdf5::write_attributes(dataset, attributes) < 0 || dataset.close() < 0)
+    return failed(info.object);
+  return {};
+}
+
+Status RecordingWriter::State::commit() {
+  if (file.close() < 0) return bad_input(path + ": cannot be written: " + last_error());
+  // A network file system or a quota may refuse only now.
+  const int descriptor = ::open(temporary.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool synced = descriptor >= 0 && ::fsync(descriptor) == 0;
+  const int error = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  if (!synced) return bad_input(path + ": cannot be written: " + std::strerror(error));
+  if (std::rename(temporary.c_str(), path.c_str()) != 0)
+    return bad_input(path + ": cannot be written: " + std::strerror(errno));
+  temporary.clear();
+  return {};
+}
+
+RecordingWriter::RecordingWriter(std::unique_ptr<State> state) : state_(std::move(state)) {}
+RecordingWriter::RecordingWriter(RecordingWriter&&) noexcept = default;
+RecordingWriter& RecordingWriter::operator=(RecordingWriter&&) noexcept = default;
+RecordingWriter::~RecordingWriter() = default;
+
+Result<RecordingWriter> RecordingWriter::create(const std::string& path, WriterOptions options) {
+  auto state = std::make_unique<State>();
+  state->path = path;
+  state->deflate = options.deflate;
+  DSAKIT_TRY(state->create());
+  return RecordingWriter(std::move(state));
+}
+
+Status RecordingWriter::contract(const ContractValues& values) {
+  return state_->group_attributes("/contract", values);
+}
+Status RecordingWriter::config(const Attributes& values) {
+  return state_->group_attributes("/config", values);
+}
+Status RecordingWriter::provenance(const Attributes& values) {
+  return state_->group_attributes("/provenance", values);
+}
+Status RecordingWriter::step_contract(std::int64_t step, const ContractValues& values) {
+  return state_->group_attributes("/steps/" + std::to_string(step), values);
+}
+
+Status RecordingWriter::add(const TensorInfo& info, const BlockSource& source) {
+  return state_->add(info, source);
+}
+
+Status RecordingWriter::add(const std::string& object, const RecordedTensor& tensor) {
+  const std::byte* next = tensor.tensor.bytes.data();
+  return state_->add(
+      {object, tensor.tensor.dtype, tensor.tensor.shape, tensor.axes, tensor.attributes},
+      [&](std::span<std::byte> block) -> Status {
+        std::memcpy(block.data(), next, block.size());
+        next += block.size();
+        return {};
+      });
+}
+
+Status RecordingWriter::link(const std::string& existing, const std::string& object) {
+  DSAKIT_TRY(state_->parent_of(object));
+  if (H5Lcreate_hard(state_->file, existing.c_str(), state_->file, object.c_str(), H5P_DEFAULT,
+                     H5P_DEFAULT) < 0)
+    return state_->failed(object);
+  return {};
+}
+
+Status RecordingWriter::commit() {
+  return state_->commit();
+}
+
+} // namespace dsakit::harness
