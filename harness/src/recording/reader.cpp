@@ -355,7 +355,7 @@ Status RecordingReader::State::load_tensors(const std::string& group,
     if (info.type != H5O_TYPE_DATASET) return fail(path, object, "found no dataset, want one");
     auto tensor = describe(dataset, path, object);
     if (!tensor) return tensor.status();
-    if (datasets.insert(info.addr).second) stored.push_back(object);
+    if (datasets.insert(info.addr).second) stored.insert(object);
     tensors.push_back(std::move(*tensor));
   }
   return {};
