@@ -5,8 +5,8 @@
 #
 # DSAKIT_GFX942_COMPILER and DSAKIT_GFX950_COMPILER name the compilers. Unset, the first of ROCm's own,
 # clang++-19 to -22, and the clang-22 that tools/setup/clang22 unpacked that can build the arch is used;
-# an arch without a compiler is left out, loudly. No HIP package is needed: sources compile against
-# optimized/device/shim, and no device library is linked.
+# an arch without a compiler is left out, loudly, and OFF leaves it out on purpose. No HIP package is
+# needed: sources compile against optimized/device/shim, and no device library is linked.
 
 set(DSAKIT_AMD_ARCHS gfx942 gfx950)
 set(DSAKIT_AMD_FLAGS -x hip --offload-device-only --no-gpu-bundle-output -nogpulib -nogpuinc -O3
@@ -30,7 +30,9 @@ endfunction()
 function(dsakit_find_amd_compiler arch)
   string(TOUPPER ${arch} upper)
   set(variable DSAKIT_${upper}_COMPILER)
-  if(${variable})
+  if("${${variable}}" STREQUAL OFF)
+    return()
+  elseif(${variable})
     dsakit_amd_probe(${${variable}} ${arch} works)
     if(NOT works)
       message(FATAL_ERROR "${variable}: ${${variable}} does not build device code for ${arch}")

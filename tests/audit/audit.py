@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Audits the AMD code objects of one arch: what the compiler made of each kernel.
+
+usage: audit.py ARCH KERNELS_FOLDER OBJECTS_FOLDER LLVM_READELF LLVM_OBJDUMP
+
+Every KERNELS_FOLDER/<operation>/<operation>.hip has OBJECTS_FOLDER/<operation>.ARCH.hsaco. Each of its
+kernels must use no scratch, spill nothing, fit the LDS, and contain the instructions that
+<operation>/audit.json lists for it: {"kernel": {"mnemonics": ["v_mfma_f32_16x16x32_fp8_fp8"]}}, or by
+arch {"kernel": {"mnemonics": {"gfx942": [...], "gfx950": [...]}}}. Kernels and entries must match.
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+LDS_LIMIT = {"gfx942": 64 << 10, "gfx950": 160 << 10}
+# Spill counts alone do not do: a kernel can have none and still use scratch.
+MUST_BE_ZERO = ("private_segment_fixed_size", "vgpr_spill_count", "sgpr_spill_count")
+SHOWN = ("vgpr_count", "agpr_count", "sgpr_count", "group_segment_fixed_size",
+         "kernarg_segment_size", "max_flat_workgroup_size")
+
+
+def output(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def resources(readelf, path):
+    """{kernel: {field: value}} from the metadata note, which llvm-readelf prints as YAML."""
+    kernels = {}
+    in_list = False
+    for line in output(readelf, "--notes", path).splitlines():
+        if not line.startswith(" "):
+            in_list = line.startswith("amdhsa.kernels:")
+        elif in_list:
+            if line.startswith("  - "):
+                fields = {}
+            match = re.match(r"  (?:- |  )\.(\w+): +(\S+)$", line)
+            if match:
+                fields[match[1]] = match[2]
+                if match[1] == "name":
+                    kernels[match[2]] = fields
+    return kernels
+
+
+def instructions(objdump, path):
+    """{symbol: [mnemonic]}, encodings' suffixes and the padding after the end taken off."""
+    code = {}
+    for line in output(objdump, "--disassemble", path).splitlines():
+        label = re.match(r"[0-9a-f]+ <(\S+)>:$", line)
+        if label:
+            code[label[1]] = mnemonics = []
+        elif line.startswith("\t"):
+            mnemonics.append(re.sub(r"_(e32|e64|dpp|sdwa)$", "", line.split()[0]))
+    for mnemonics in code.values():
+        while mnemonics and mnemonics[-1] in ("s_nop", "s_code_end"):
+            mnemonics.pop()
+    return code
+
+
+def audit(arch, hip, objects, readelf, objdump):
+    """Prints a line a kernel; returns what is wrong."""
+    path = objects / f"{hip.stem}.{arch}.hsaco"
+    expected = json.loads((hip.parent / "audit.json").read_text())
+    kernels = resources(readelf, path)
+    code = instructions(objdump, path)
+    wrong = [f"{path.name}: kernel {k} has no entry in {hip.stem}/audit.json" for k in kernels.keys() - expected]
+    wrong += [f"{path.name}: found no kernel {k}, want it from {hip.stem}/audit.json" for k in expected.keys() - kernels]
+    for name in sorted(kernels.keys() & expected):
+        fields = kernels[name]
+        print(f"{name:44}", *(f"{fields[field]:>6}" for field in SHOWN), f"{len(code[name]):>6}")
+        for field in MUST_BE_ZERO:
+            if fields[field] != "0":
+                wrong.append(f"{path.name}: {name}: {field} is {fields[field]}, want 0")
+        if int(fields["group_segment_fixed_size"]) > LDS_LIMIT[arch]:
+            wrong.append(f"{path.name}: {name}: LDS is {fields['group_segment_fixed_size']} bytes, want at most {LDS_LIMIT[arch]}")
+        mnemonics = expected[name]["mnemonics"]
+        if isinstance(mnemonics, dict):
+            mnemonics = mnemonics[arch]
+        for mnemonic in mnemonics:
+            if mnemonic not in code[name]:
+                wrong.append(f"{path.name}: {name}: found no {mnemonic}")
+    return wrong
+
+
+def main():
+    arch, kernels, objects, readelf, objdump = sys.argv[1:]
+    sources = sorted(pathlib.Path(kernels).glob("*/*.hip"))
+    print(f"{arch + ' kernel':44}", *(f"{h:>6}" for h in ("vgpr", "agpr", "sgpr", "LDS", "args", "lanes", "instr")))
+    wrong = [] if sources else [f"{kernels}: found no kernel"]
+    for hip in sources:
+        wrong += audit(arch, hip, pathlib.Path(objects), readelf, objdump)
+    print(*wrong, sep="\n", end="\n" if wrong else "")
+    sys.exit(1 if wrong else 0)
+
+
+main()

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Plants each fault of tests/mutation/*.patch and expects `dsakit replay` to see it.
+
+usage: run.py SOURCE_TREE WORK_FOLDER [cmake argument...]
+
+A patch starts with header lines:
+    Operation: index_logits_decode      the operation that must be named in a failing line
+    Host-arch: gfx942                   optional: only there does the fault show
+    Why: what the fault is
+With the fault, replay of golden/data must end with exit code 1 and that operation failing; without any,
+with 0. One copy of the tree, built in place, serves all patches.
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+source, work, *arguments = sys.argv[1:]
+source = pathlib.Path(source)
+tree = pathlib.Path(work) / "tree"
+build = tree / "build" / "mutation"
+# With this, ccache knows the copies for the sources that it has already compiled.
+os.environ["CCACHE_BASEDIR"] = str(tree)
+
+
+def run(*command, **options):
+    return subprocess.run(command, check=True, stdout=subprocess.DEVNULL, **options)
+
+
+def replay(arch):
+    """Builds and replays: (exit code, output)."""
+    run("cmake", "--build", build, "--target", "dsakit")
+    done = subprocess.run([build / "bin/dsakit", "replay", "--device", "host", "--host-arch", arch, tree / "golden/data"],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+    return done.returncode, done.stdout
+
+
+def copy_tree():
+    """Keeps build/, and time stamps, so that nothing is built twice."""
+    tree.mkdir(parents=True, exist_ok=True)
+    for part in ("CMakeLists.txt", "cmake", "reference", "optimized", "harness", "tools", "golden"):
+        target = tree / part
+        if (source / part).is_dir():
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(source / part, target)
+        else:
+            shutil.copy2(source / part, target)
+    run("cmake", "-S", tree, "-B", build, "-G", "Ninja", "-DDSAKIT_TESTS=OFF", "-DDSAKIT_BENCH=OFF",
+        "-DDSAKIT_GFX942_COMPILER=OFF", "-DDSAKIT_GFX950_COMPILER=OFF", *arguments)
+
+
+def main():
+    patches = sorted((source / "tests/mutation").glob("*.patch"))
+    if not patches:
+        sys.exit("found no patch in tests/mutation")
+    copy_tree()
+    failures = []
+    for patch in patches:
+        head = dict(re.findall(r"^([A-Z][a-z-]+): (.+)$", patch.read_text().split("\n--- ")[0], re.M))
+        operation, arch = head["Operation"], head.get("Host-arch", "gfx942")
+        run("patch", "-p1", "-d", tree, "-i", patch)
+        code, text = replay(arch)
+        run("patch", "-p1", "-R", "-d", tree, "-i", patch)
+        named = any(operation in line and re.search(r"\bfail\b", line, re.I) for line in text.splitlines())
+        verdict = "seen" if code == 1 and named else f"NOT SEEN: exit {code}, want 1 and a failing line that names {operation}"
+        print(f"{patch.name}: {head['Why']} ({operation}, {arch}): {verdict}", flush=True)
+        if verdict != "seen":
+            failures.append(patch.name)
+            print(text)
+    for arch in ("gfx942", "gfx950"):
+        code, text = replay(arch)
+        print(f"no fault ({arch}): exit {code}, want 0", flush=True)
+        if code != 0:
+            failures.append(arch)
+            print(text)
+    sys.exit(1 if failures else 0)
+
+
+main()
