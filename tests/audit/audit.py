@@ -61,6 +61,8 @@ def instructions(objdump, path):
 def audit(arch, hip, objects, readelf, objdump):
     """Prints a line a kernel; returns what is wrong."""
     path = objects / f"{hip.stem}.{arch}.hsaco"
+    if not (hip.parent / "audit.json").exists():
+        return [f"{hip.parent}: found no audit.json"]
     expected = json.loads((hip.parent / "audit.json").read_text())
     kernels = resources(readelf, path)
     code = instructions(objdump, path)
