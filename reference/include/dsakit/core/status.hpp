@@ -64,7 +64,7 @@ private:
 /// Returns the failure of `expression` (a Status or a Result) from the calling function.
 #define DSAKIT_TRY(expression)                                                                     \
   do {                                                                                             \
-    if (auto dsakit_try = (expression); !dsakit_try)                                               \
+    if (auto&& dsakit_try = (expression); !dsakit_try)                                             \
       return ::dsakit::detail::failure(dsakit_try);                                                \
   } while (false)
 
