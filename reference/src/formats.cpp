@@ -54,8 +54,7 @@ int nearest_code(const E4m3& format, float magnitude) {
 }
 
 std::uint8_t with_sign(const E4m3& format, int code, bool negative) {
-  if (negative && (code != 0 || format.has_negative_zero))
-    code |= 0x80;
+  if (negative && (code != 0 || format.has_negative_zero)) code |= 0x80;
   return static_cast<std::uint8_t>(code);
 }
 
@@ -73,8 +72,7 @@ float decode_fp8(Fp8Encoding encoding, std::uint8_t code) {
 
 std::uint8_t encode_fp8_saturating(Fp8Encoding encoding, float value) {
   const E4m3& format = format_of(encoding);
-  if (std::isnan(value))
-    return format.nan;
+  if (std::isnan(value)) return format.nan;
   const float magnitude = std::min(std::fabs(value), fp8_max(encoding));
   return with_sign(format, nearest_code(format, magnitude), std::signbit(value));
 }
@@ -83,8 +81,7 @@ std::uint8_t encode_fp8_ieee(Fp8Encoding encoding, float value) {
   const E4m3& format = format_of(encoding);
   if (std::isfinite(value)) {
     const int code = nearest_code(format, std::fabs(value));
-    if (code <= format.max_code)
-      return with_sign(format, code, std::signbit(value));
+    if (code <= format.max_code) return with_sign(format, code, std::signbit(value));
   }
   return with_sign(format, format.nan, std::signbit(value));
 }
@@ -112,8 +109,7 @@ float fp16_to_float(std::uint16_t bits) {
   if (exponent_field == 0x1F)
     return mantissa ? std::numeric_limits<float>::quiet_NaN()
                     : sign * std::numeric_limits<float>::infinity();
-  if (exponent_field == 0)
-    return sign * std::ldexp(static_cast<float>(mantissa), -24);
+  if (exponent_field == 0) return sign * std::ldexp(static_cast<float>(mantissa), -24);
   return sign * std::ldexp(static_cast<float>(1024 + mantissa), exponent_field - 25);
 }
 

@@ -121,11 +121,9 @@ std::optional<IndexRecord> find_record(const IndexPages& contract,
                                        const BlockTable& block_table, std::int64_t request,
                                        std::int64_t position) {
   const std::int64_t column = position / contract.page_size;
-  if (column >= block_table.columns)
-    return std::nullopt;
+  if (column >= block_table.columns) return std::nullopt;
   const std::int64_t page = block_table.data[request * block_table.columns + column];
-  if (page < 0 || page >= cache.pages)
-    return std::nullopt;
+  if (page < 0 || page >= cache.pages) return std::nullopt;
   return load_record(contract, cache.data + page * cache.page_stride,
                      position % contract.page_size);
 }
@@ -143,8 +141,7 @@ Status index_cache_write(const IndexKeyQuant& contract, const std::uint16_t* ind
 
   std::vector<IndexRecord> records(slot_mapping.size());
   tbb::parallel_for(std::size_t{0}, records.size(), [&](std::size_t t) {
-    if (slot_mapping[t] >= 0)
-      records[t] = quantise(contract, index_k + t * kIndexHeadDim);
+    if (slot_mapping[t] >= 0) records[t] = quantise(contract, index_k + t * kIndexHeadDim);
   });
   // In order of tokens, so that of two tokens with one slot the later one stays.
   for (std::size_t t = 0; t < records.size(); ++t) {
@@ -169,12 +166,10 @@ Status index_cache_gather(const IndexPages& contract, IndexCache<const std::uint
   tbb::parallel_for(std::int64_t{0}, rows, [&](std::int64_t row) {
     const std::int64_t request = row_request.empty() ? request_of(cu_seq_lens, row)
                                                      : row_request[static_cast<std::size_t>(row)];
-    if (request < 0 || request >= block_table.requests)
-      return;
+    if (request < 0 || request >= block_table.requests) return;
     const std::int64_t begin = cu_seq_lens[static_cast<std::size_t>(request)];
     const std::int64_t end = cu_seq_lens[static_cast<std::size_t>(request) + 1];
-    if (row < begin || row >= end)
-      return;
+    if (row < begin || row >= end) return;
     const IndexRecord record =
         find_record(contract, cache, block_table, request, row - begin).value_or(IndexRecord{});
     std::copy(record.codes.begin(), record.codes.end(), k_fp8 + row * kIndexHeadDim);

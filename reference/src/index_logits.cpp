@@ -52,8 +52,7 @@ Block<Value> load_block(const IndexPages& contract, const IndexLogitsDecode& in,
     const auto record =
         find_record(contract, in.cache, in.block_table, in.row_request[row], first_key + n);
     block.missing(n) = !record;
-    if (!record)
-      continue;
+    if (!record) continue;
     block.scales(n) = record->scale;
     for (std::int64_t d = 0; d < kIndexHeadDim; ++d)
       block.keys(d, n) = value_of[record->codes[static_cast<std::size_t>(d)]];

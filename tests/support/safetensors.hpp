@@ -38,8 +38,7 @@ public:
     file_.seekg(payload_ + static_cast<std::streamoff>(begin));
     file_.read(reinterpret_cast<char*>(tensor.bytes.data()),
                static_cast<std::streamsize>(tensor.bytes.size()));
-    if (!file_)
-      throw std::runtime_error(name + ": the file ends early");
+    if (!file_) throw std::runtime_error(name + ": the file ends early");
     return tensor;
   }
 
@@ -72,8 +71,7 @@ private:
         {"I64", Dtype::int64},
         {"U8", Dtype::uint8}};
     for (const auto& [name, dtype] : names)
-      if (name == text)
-        return dtype;
+      if (name == text) return dtype;
     throw std::runtime_error("unknown safetensors dtype " + text);
   }
 

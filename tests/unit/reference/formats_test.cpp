@@ -45,8 +45,7 @@ TEST(Fp8Decode, FnSubnormalsAreMultiplesOf2ToMinus9) {
 
 TEST(Fp8Decode, S01_ABytesReadAsFnuzIsHalfOfItsFnValueExceptThreeCodes) {
   for (int code = 0; code < 256; ++code) {
-    if (code == 0x80 || code == 0x7F || code == 0xFF)
-      continue;
+    if (code == 0x80 || code == 0x7F || code == 0xFF) continue;
     EXPECT_EQ(decode_fp8(kFnuz, byte(code)) * 2, decode_fp8(kFn, byte(code))) << code;
   }
   EXPECT_EQ(decode_fp8(kFn, 0x38), 1.0f);
@@ -62,8 +61,7 @@ TEST(Fp8Encode, EveryFiniteCodeReturnsToItself) {
   for (Fp8Encoding encoding : {kFn, kFnuz})
     for (int code = 0; code < 256; ++code) {
       const float value = decode_fp8(encoding, byte(code));
-      if (std::isnan(value))
-        continue;
+      if (std::isnan(value)) continue;
       EXPECT_EQ(encode_fp8_saturating(encoding, value), code);
       EXPECT_EQ(encode_fp8_ieee(encoding, value), code);
     }
