@@ -1,0 +1,72 @@
+// One adapter an operation: from recorded tensors to what the reference says and what a kernel did.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dsakit/core/contract.hpp"
+#include "dsakit/core/status.hpp"
+#include "dsakit/harness/compare.hpp"
+#include "dsakit/harness/recording.hpp"
+#include "dsakit/optimized/device.hpp"
+
+namespace dsakit::harness {
+
+/// An operation under a contract. The tensors were read and checked; they outlive this.
+struct OperationData {
+  OperationId id;
+  ContractValues contract;
+  const RecordedOperation& tensors;
+};
+
+/// What the reference says of one output.
+struct Expected {
+  std::string output; ///< canonical name
+  Values value;
+  Mask mask; ///< elements that the operation defines: nothing else is ever compared
+  /// Elements that a recorded producer may have left as they were (spec 2.6): compared with a
+  /// recording only where they differ from `before`, never where that is not recorded.
+  /// Empty: none.
+  Mask may_be_left;
+  const Tensor* before = nullptr; ///< in OperationData: what the output held before, if recorded
+};
+
+/// The first cell that a kernel wrote although it must not: beyond a row, or beside the tensor.
+struct StrayWrite {
+  std::string output;
+  std::vector<std::int64_t> at; ///< empty: beside the tensor
+};
+
+/// One launch of a kernel.
+struct KernelRun {
+  std::string kernel;
+  std::int64_t workgroups = 0;
+  double time_us = 0;                     ///< of the launch alone, by the device's clock
+  std::vector<std::string> other_kernels; ///< "name: why it was not taken"
+  std::map<std::string, Tensor> outputs;  ///< by canonical name
+  std::optional<StrayWrite> stray;
+};
+
+class OperationAdapter {
+public:
+  virtual ~OperationAdapter() = default;
+
+  /// What every output must be, under the contract of `data`.
+  virtual Result<std::vector<Expected>> reference(const OperationData& data) const = 0;
+  /// Largest right error of each element of `output` under that accumulation (spec 8); bad_input
+  /// where the operation derives no bound for it.
+  virtual Result<std::vector<double>> bound(const OperationData& data, std::string_view output,
+                                            Accumulation accumulation) const = 0;
+  /// Uploads the inputs, poisons the outputs, launches and downloads.
+  virtual Result<KernelRun> run(const OperationData& data, optimized::Device& device) const = 0;
+};
+
+/// nullptr where this version replays no operation of that name.
+const OperationAdapter* find_adapter(std::string_view operation);
+
+} // namespace dsakit::harness

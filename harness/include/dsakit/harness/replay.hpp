@@ -1,0 +1,41 @@
+// Replay: feed each recorded operation to the reference and to our kernels, and compare (design 8).
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dsakit/core/status.hpp"
+#include "dsakit/harness/report.hpp"
+#include "dsakit/harness/rules.hpp"
+#include "dsakit/optimized/device.hpp"
+
+namespace dsakit::harness {
+
+/// One `--contract key[:tensor]=value`.
+struct ContractOverride {
+  std::string key;
+  std::string tensor; ///< of `accumulation`: an output or one producer's tensor; empty: all of them
+  std::string value;
+};
+
+/// bad_input for an unknown key, or a tensor on a key that is not per tensor.
+Result<ContractOverride> parse_override(const std::string& text);
+
+struct ReplayOptions {
+  std::vector<std::string> paths; ///< files, and folders whose *.h5 are taken in order of name
+  optimized::DeviceKind device = optimized::DeviceKind::host;
+  optimized::HostOptions host;
+  std::vector<ContractOverride> overrides;
+  std::string operation;   ///< only this one; empty: all
+  bool keep_going = false; ///< go on after a file that is bad or does not pass
+  std::string repeat;      ///< options that `reproduce` repeats: "--host-arch gfx950"
+  const std::atomic<bool>* interrupted = nullptr; ///< asked between operations
+};
+
+/// Every file is read and checked before the device is opened. A file's own fault is its verdict
+/// `error` in the report; the failures are an argument's (bad_input), no_device and interrupted.
+Result<Report> replay(const ReplayOptions& options, Rules& rules);
+
+} // namespace dsakit::harness

@@ -1,0 +1,114 @@
+// The report: one object, printed as text for a person and as JSON for a program
+// (docs/report.schema.json). Every number of the text is in the JSON.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dsakit/core/contract.hpp"
+#include "dsakit/core/status.hpp"
+#include "dsakit/harness/environment.hpp"
+
+namespace dsakit::harness {
+
+enum class Verdict : std::uint8_t {
+  pass,
+  fail,        ///< a number is outside its gate
+  held,        ///< not judged, because what it is judged against failed
+  unsupported, ///< no kernel, or no reference, takes the problem
+  error,       ///< bad input, or a kernel failed
+  skipped,     ///< this version does not replay the operation
+};
+
+std::string_view name(Verdict verdict);
+
+/// One side's element at a coordinate.
+struct Sample {
+  double value = 0;
+  std::string hex; ///< stored bits
+};
+
+/// One compared tensor of one operation.
+struct ReportLine {
+  std::string file;
+  std::int64_t step = 0;
+  std::string operation;
+  std::string
+      tensor; ///< with its producer: "logits.deepgemm"; empty where the operation did not run
+  std::string subject; ///< kernel | reference | recorded
+  std::string against; ///< reference | recorded
+  std::string kernel;  ///< empty where none ran
+  std::optional<std::int64_t> workgroups;
+  std::vector<std::string> other_kernels; ///< "name: why it was not taken"
+  Verdict verdict = Verdict::pass;
+  std::string reason; ///< of a verdict other than pass and fail
+  std::string gate;   ///< exact | derived
+  std::string why;    ///< of that gate
+  std::optional<double> used;
+  std::int64_t elements = 0;
+  std::int64_t mismatches = 0;
+  std::optional<double> worst_abs;
+  std::optional<double> worst_rel;
+  std::optional<std::int64_t> ulp_max;
+  std::vector<std::int64_t> first_at; ///< first mismatch in row-major order; empty: none
+  std::vector<std::int64_t> worst_at; ///< empty: no element differs
+  std::optional<Sample> got;          ///< at first_at, else at worst_at
+  std::optional<Sample> want;
+  std::string tightest_gate; ///< the tightest that would have passed
+  std::string hint;          ///< a likely cause
+  std::string reproduce;     ///< command line
+  std::optional<double> time_us;
+};
+
+/// One file of the run.
+struct ReportFile {
+  std::string file;
+  Verdict verdict = Verdict::pass;
+  bool bad_input = false;  ///< could not be read, or does not fit its rules or contract
+  std::string reason;      ///< why it could not be read, or why nothing of it ran
+  ContractValues contract; ///< as used; "accumulation:logits.deepgemm" for one tensor's key
+  ContractValues contract_recorded; ///< values that an override replaced
+};
+
+/// Totals, of one file or of the run.
+struct Summary {
+  std::int64_t operations = 0;  ///< that ran
+  std::int64_t comparisons = 0; ///< of tensors
+  std::int64_t not_passed = 0;  ///< lines that are neither pass nor skipped
+  std::int64_t mismatches = 0;  ///< elements outside their gate
+  std::optional<double> worst_used;
+  double time_us = 0; ///< of the kernels
+};
+
+struct Report {
+  std::string verb;      ///< replay | compare
+  std::string device;    ///< host | hip | cuda; empty where no kernel was asked for
+  std::string host_arch; ///< of the host device
+  Environment environment;
+  std::vector<ReportFile> files;
+  std::vector<ReportLine> lines; ///< in the order of files, steps and causality
+  std::vector<std::string> warnings;
+  std::int64_t files_left_out = 0; ///< not replayed, since one before them failed
+
+  /// The worst of all files: error, unsupported, fail, held, pass, skipped in this order.
+  Verdict verdict() const;
+  Summary summary() const;
+  Summary summary(const std::string& file) const;
+};
+
+struct TextOptions {
+  bool colour = false;
+  bool verbose = false; ///< a table for each of several files, and why a kernel was not taken
+};
+
+std::string to_text(const Report& report, const TextOptions& options);
+std::string to_json(const Report& report);
+
+/// Writes a report to `path`, whole or not at all.
+Status write_report(const std::string& path, const std::string& contents);
+
+} // namespace dsakit::harness

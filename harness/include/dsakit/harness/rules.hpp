@@ -1,0 +1,53 @@
+// Rules: which gate a tensor is held to, and why. One JSON file an operation:
+//   {"operation": "index_logits_decode",
+//    "rules": [{"match": "logits(\\..*)?", "gate": "derived", "why": "..."}]}
+// `match` is a regular expression over the whole name of the tensor; the first match wins.
+#pragma once
+
+#include <map>
+#include <regex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dsakit/core/status.hpp"
+#include "dsakit/harness/compare.hpp"
+
+namespace dsakit::harness {
+
+struct Rule {
+  std::string match;
+  std::regex pattern;
+  Gate gate;
+  std::string why;
+  bool used = false;
+};
+
+class Rules {
+public:
+  /// The files of golden/rules, as they were when this was built.
+  static Rules built_in();
+
+  /// Replaces the rules of the operations that `path` names: a .json file, or a folder of them.
+  Status replace_from(const std::string& path);
+
+  /// The gate of an output and the reason for it; bad_input where no rule matches. Marks the rule
+  /// as used.
+  Result<const Rule*> find(std::string_view operation, std::string_view tensor);
+
+  /// One line for each rule of an operation that was asked for, and that matched nothing.
+  std::vector<std::string> unused() const;
+
+private:
+  struct OperationRules {
+    std::string source; ///< file, for messages
+    std::vector<Rule> rules;
+    bool asked = false;
+  };
+
+  Status add(const std::string& source, const std::string& json);
+
+  std::map<std::string, OperationRules, std::less<>> operations_;
+};
+
+} // namespace dsakit::harness

@@ -1,0 +1,136 @@
+#include "dsakit/harness/rules.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "built_in_rules.hpp"
+#include "dsakit/core/operations.hpp"
+
+namespace dsakit::harness {
+namespace {
+
+using nlohmann::json;
+
+/// Text member `key` of `object`.
+Result<std::string> text(const json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_string())
+    return bad_input(std::string("want a text \"") + key + "\" in " + object.dump().substr(0, 80));
+  return found->get<std::string>();
+}
+
+Status only_keys(const json& object, std::initializer_list<std::string_view> known) {
+  for (const auto& item : object.items())
+    if (std::find(known.begin(), known.end(), item.key()) == known.end())
+      return bad_input("found key \"" + item.key() + "\" in " + object.dump().substr(0, 80));
+  return {};
+}
+
+Result<Rule> parse_rule(const json& object) {
+  if (!object.is_object())
+    return bad_input("found rule " + object.dump().substr(0, 80) + ", want an object");
+  DSAKIT_TRY(only_keys(object, {"match", "gate", "why"}));
+  auto match = text(object, "match");
+  DSAKIT_TRY(match);
+  auto gate = text(object, "gate");
+  DSAKIT_TRY(gate);
+  auto why = text(object, "why");
+  DSAKIT_TRY(why);
+  if (*gate != name(Gate::exact) && *gate != name(Gate::derived))
+    return bad_input("rule \"" + *match + "\": found gate '" + *gate + "', want exact | derived");
+  try {
+    return Rule{*match, std::regex(*match),
+                *gate == name(Gate::exact) ? Gate::exact : Gate::derived, *why};
+  } catch (const std::regex_error& error) {
+    return bad_input("rule \"" + *match + "\": " + error.what());
+  }
+}
+
+Status in_file(const std::string& source, const Status& status) {
+  return {status.code(), source + ": " + status.what()};
+}
+
+} // namespace
+
+Rules Rules::built_in() {
+  Rules rules;
+  // A test reads every built-in file on its own, so none can fail here.
+  for (const auto& [file, contents] : built_in_rules())
+    static_cast<void>(rules.add(file, contents));
+  return rules;
+}
+
+Status Rules::replace_from(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::vector<fs::path> files;
+  if (fs::is_directory(path, error)) {
+    for (fs::directory_iterator entry(path, error), end; !error && entry != end;
+         entry.increment(error))
+      if (entry->path().extension() == ".json") files.push_back(entry->path());
+    std::sort(files.begin(), files.end());
+    if (files.empty()) return bad_input(path + ": found no .json file, want rules");
+  } else {
+    files.emplace_back(path);
+  }
+  for (const fs::path& file : files) {
+    std::ifstream in(file, std::ios::binary);
+    const std::string contents{std::istreambuf_iterator<char>(in), {}};
+    if (!in) return bad_input(file.string() + ": cannot read the rules");
+    DSAKIT_TRY(add(file.string(), contents));
+  }
+  return {};
+}
+
+Status Rules::add(const std::string& source, const std::string& contents) {
+  const json document = json::parse(contents, nullptr, false);
+  if (!document.is_object())
+    return bad_input(source +
+                     ": found no JSON object, want {\"operation\": ..., \"rules\": [...]}");
+  if (Status status = only_keys(document, {"operation", "rules"}); !status)
+    return in_file(source, status);
+  auto operation = text(document, "operation");
+  if (!operation) return in_file(source, operation.status());
+  if (!find_operation(*operation))
+    return bad_input(source + ": found operation '" + *operation + "', which has no tensors");
+  const auto list = document.find("rules");
+  if (list == document.end() || !list->is_array() || list->empty())
+    return bad_input(source + ": want a list \"rules\" with at least one rule");
+  OperationRules entry{source, {}, false};
+  for (const json& item : *list) {
+    auto rule = parse_rule(item);
+    if (!rule) return in_file(source, rule.status());
+    entry.rules.push_back(std::move(*rule));
+  }
+  operations_[*operation] = std::move(entry);
+  return {};
+}
+
+Result<const Rule*> Rules::find(std::string_view operation, std::string_view tensor) {
+  const auto entry = operations_.find(operation);
+  if (entry == operations_.end())
+    return bad_input("rules: none for operation " + std::string(operation));
+  entry->second.asked = true;
+  for (Rule& rule : entry->second.rules)
+    if (std::regex_match(tensor.begin(), tensor.end(), rule.pattern)) {
+      rule.used = true;
+      return &rule;
+    }
+  return bad_input(entry->second.source + ": no rule matches " + std::string(operation) +
+                   " output " + std::string(tensor));
+}
+
+std::vector<std::string> Rules::unused() const {
+  std::vector<std::string> lines;
+  for (const auto& [operation, entry] : operations_)
+    for (const Rule& rule : entry.rules)
+      if (entry.asked && !rule.used)
+        lines.push_back(entry.source + ": rule \"" + rule.match + "\" matched no tensor of " +
+                        operation);
+  return lines;
+}
+
+} // namespace dsakit::harness

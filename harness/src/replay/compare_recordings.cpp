@@ -1,0 +1,201 @@
+#include "dsakit/harness/compare_recordings.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "dsakit/core/operations.hpp"
+#include "dsakit/harness/operations.hpp"
+#include "dsakit/harness/recording.hpp"
+#include "hints.hpp"
+#include "judge.hpp"
+#include "names.hpp"
+
+namespace dsakit::harness {
+namespace {
+
+std::string differ(const std::string& what, const std::string& got, const std::string& want) {
+  return what + ": found " + got + " and " + want + ", want the same";
+}
+
+/// The first key that differs, as bad_input.
+Status same_contract(const ContractValues& got, const ContractValues& want, std::int64_t step) {
+  const std::string where = "contract of step " + std::to_string(step) + ", key ";
+  for (const auto& [key, value] : got) {
+    const auto other = want.find(key);
+    if (other == want.end()) return bad_input(differ(where + key, value, "no value"));
+    if (other->second != value) return bad_input(differ(where + key, value, other->second));
+  }
+  for (const auto& [key, value] : want)
+    if (!got.contains(key)) return bad_input(differ(where + key, "no value", value));
+  return {};
+}
+
+Status same_inputs(const OperationId& id, const RecordedOperation& got,
+                   const RecordedOperation& want) {
+  for (const auto& [name, tensor] : got.inputs) {
+    const std::string object = object_path(id, Side::inputs, name);
+    const auto other = want.inputs.find(name);
+    if (other == want.inputs.end()) return bad_input(differ(object, "the tensor", "none"));
+    const Tensor& a = tensor.tensor;
+    const Tensor& b = other->second.tensor;
+    if (a.shape != b.shape || a.dtype != b.dtype)
+      return bad_input(differ(object,
+                              to_string(a.shape) + " of " + std::string(dsakit::name(a.dtype)),
+                              to_string(b.shape) + " of " + std::string(dsakit::name(b.dtype))));
+    const auto at = std::mismatch(a.bytes.begin(), a.bytes.end(), b.bytes.begin()).first;
+    if (at != a.bytes.end()) {
+      const auto element = (at - a.bytes.begin()) / static_cast<std::ptrdiff_t>(size_of(a.dtype));
+      return bad_input(differ(object + " " + to_string(coordinates(a.shape, element)),
+                              hex(a, element), hex(b, element)));
+    }
+  }
+  for (const auto& [name, tensor] : want.inputs)
+    if (!got.inputs.contains(name))
+      return bad_input(differ(object_path(id, Side::inputs, name), "none", "the tensor"));
+  return {};
+}
+
+bool has(const RecordingReader& reader, const OperationId& id) {
+  return std::any_of(reader.operations().begin(), reader.operations().end(),
+                     [&](const OperationId& other) {
+                       return other.step == id.step && other.operation == id.operation;
+                     });
+}
+
+Result<Producer> recorded(const RecordedTensor& tensor) {
+  Producer producer{Producer::Kind::recorded, &tensor.tensor};
+  if (const auto found = tensor.attributes.find("accumulation"); found != tensor.attributes.end()) {
+    const auto accumulation = parse_accumulation(found->second);
+    DSAKIT_TRY(accumulation);
+    producer.accumulation = *accumulation;
+  }
+  return producer;
+}
+
+class Compare {
+public:
+  Compare(const CompareOptions& options, Rules& rules, RecordingReader got, RecordingReader want)
+      : options_(options), rules_(rules), got_(std::move(got)), want_(std::move(want)) {}
+
+  Result<Report> run() {
+    report_.verb = "compare";
+    report_.environment = capture_environment();
+    report_.files.push_back({options_.got, Verdict::skipped, false, {}, got_.contract(), {}});
+    DSAKIT_TRY(same_contract(got_.contract(), want_.contract(), 0));
+
+    for (const OperationId& id : got_.operations()) {
+      if (has(want_, id))
+        DSAKIT_TRY(compare_operation(id));
+      else
+        DSAKIT_TRY(missing(id, {}, options_.want));
+    }
+    for (const OperationId& id : want_.operations())
+      if (!has(got_, id)) DSAKIT_TRY(missing(id, {}, options_.got));
+
+    report_.files[0].verdict = report_.verdict();
+    if (report_.files[0].verdict == Verdict::skipped)
+      report_.files[0].reason = "no output of both files belongs to an operation that is compared";
+    report_.warnings = rules_.unused();
+    return std::move(report_);
+  }
+
+private:
+  ReportLine line_of(const OperationId& id, const std::string& tensor) const {
+    ReportLine line;
+    line.file = options_.got;
+    line.step = id.step;
+    line.operation = id.operation;
+    line.tensor = tensor;
+    line.subject = name(Producer::Kind::recorded);
+    line.against = name(Producer::Kind::recorded);
+    return line;
+  }
+
+  void skip(const OperationId& id, const std::string& tensor, const std::string& reason) {
+    ReportLine line = line_of(id, tensor);
+    line.verdict = Verdict::skipped;
+    line.reason = reason;
+    report_.lines.push_back(std::move(line));
+  }
+
+  Status missing(const OperationId& id, const std::string& tensor, const std::string& file) {
+    const std::string what = file + ": has no step " + std::to_string(id.step) + " " +
+                             id.operation + (tensor.empty() ? "" : " output " + tensor);
+    if (!options_.allow_missing)
+      return bad_input(what + ", want it on both sides (--allow-missing skips it)");
+    skip(id, tensor, what);
+    return {};
+  }
+
+  Status compare_operation(const OperationId& id) {
+    const OperationAdapter* adapter = find_adapter(id.operation);
+    if (!adapter) {
+      skip(id, {}, "this version does not compare " + id.operation);
+      return {};
+    }
+    const ContractValues contract = got_.contract(id.step);
+    DSAKIT_TRY(same_contract(contract, want_.contract(id.step), id.step));
+    const auto got = got_.read(id, contract);
+    if (!got && got.status().code() == Code::unsupported) {
+      skip(id, {}, got.status().what());
+      return {};
+    }
+    DSAKIT_TRY(got);
+    const auto want = want_.read(id, contract);
+    DSAKIT_TRY(want);
+    DSAKIT_TRY(same_inputs(id, *got, *want));
+
+    ReferenceRun reference(*adapter, {id, contract, *got});
+    Hints hints(*adapter, reference);
+    for (const auto& [name, tensor] : got->outputs) {
+      const auto other = want->outputs.find(name);
+      if (other == want->outputs.end()) {
+        DSAKIT_TRY(missing(id, name, options_.want));
+        continue;
+      }
+      const auto rule = rules_.find(id.operation, name);
+      DSAKIT_TRY(rule);
+      const auto ours = recorded(tensor);
+      DSAKIT_TRY(ours);
+      const auto theirs = recorded(other->second);
+      DSAKIT_TRY(theirs);
+      const Case c{output_of(name, tensor.attributes), (*rule)->gate, *ours, *theirs};
+      const auto judged = judge(c, reference);
+      DSAKIT_TRY(judged);
+      ReportLine line = line_of(id, name);
+      fill(line, c, *judged);
+      line.why = (*rule)->why;
+      line.reproduce = "dsakit compare " + shell_word(options_.got) + " " +
+                       shell_word(options_.want) +
+                       (options_.allow_missing ? " --allow-missing" : "");
+      if (line.verdict == Verdict::fail) {
+        line.tightest_gate = tightest_gate(c, judged->comparison, reference);
+        line.hint = hints.find(c, *judged);
+      }
+      report_.lines.push_back(std::move(line));
+    }
+    for (const auto& [name, tensor] : want->outputs)
+      if (!got->outputs.contains(name)) DSAKIT_TRY(missing(id, name, options_.got));
+    return {};
+  }
+
+  const CompareOptions& options_;
+  Rules& rules_;
+  RecordingReader got_;
+  RecordingReader want_;
+  Report report_;
+};
+
+} // namespace
+
+Result<Report> compare_recordings(const CompareOptions& options, Rules& rules) {
+  auto got = RecordingReader::open(options.got);
+  DSAKIT_TRY(got);
+  auto want = RecordingReader::open(options.want);
+  DSAKIT_TRY(want);
+  DSAKIT_TRY(got->verify());
+  DSAKIT_TRY(want->verify());
+  return Compare(options, rules, std::move(*got), std::move(*want)).run();
+}
+
+} // namespace dsakit::harness

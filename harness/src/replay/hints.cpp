@@ -1,0 +1,136 @@
+#include "hints.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace dsakit::harness {
+namespace {
+
+bool is_recorded(const Producer& producer) {
+  return producer.kind == Producer::Kind::recorded;
+}
+
+/// Where the reference meets a recording, what is odd is the recording; else it is what was got.
+bool odd_is_want(const Case& c) {
+  return c.got.kind == Producer::Kind::reference;
+}
+
+/// "the recorded values", "the kernel's values"
+std::string whose(const Case& c) {
+  const Producer& odd = odd_is_want(c) ? c.want : c.got;
+  return is_recorded(odd) ? "the recorded values" : "the kernel's values";
+}
+
+/// The wrong elements that Comparison kept, each with what it should be.
+class WrongElements {
+public:
+  WrongElements(const Case& c, const Judged& judged)
+      : odd_(odd_is_want(c) ? judged.want : judged.got),
+        right_(odd_is_want(c) ? judged.got : judged.want), at_(judged.comparison.wrong) {}
+
+  /// True where nearly all of them fit, so that a few accidents do not hide the pattern.
+  template <class Fits>
+  bool nearly_all(Fits fits) const {
+    const auto n = std::count_if(at_.begin(), at_.end(), fits);
+    return !at_.empty() && static_cast<double>(n) >= 0.9 * static_cast<double>(at_.size());
+  }
+
+  bool have_ratio(double ratio) const {
+    return nearly_all([&](std::int64_t i) {
+      const double right = right_.at(i);
+      return right != 0 && std::abs(odd_.at(i) / right / ratio - 1) < 1e-3;
+    });
+  }
+  bool are_zero() const {
+    return nearly_all([&](std::int64_t i) { return odd_.at(i) == 0; });
+  }
+  bool are(const Tensor& tensor) const {
+    return nearly_all([&](std::int64_t i) { return bytes(odd_.tensor, i) == bytes(tensor, i); });
+  }
+  bool are_poison() const {
+    return nearly_all([&](std::int64_t i) {
+      const std::string element = bytes(odd_.tensor, i);
+      return element == std::string(element.size(), '\xFF');
+    });
+  }
+
+private:
+  static std::string bytes(const Tensor& tensor, std::int64_t i) {
+    const std::size_t size = size_of(tensor.dtype);
+    return {reinterpret_cast<const char*>(tensor.bytes.data()) + static_cast<std::size_t>(i) * size,
+            size};
+  }
+
+  const Values& odd_;
+  const Values& right_;
+  const std::vector<std::int64_t>& at_;
+};
+
+} // namespace
+
+std::string Hints::find(const Case& c, const Judged& judged) {
+  if (std::string hint = other_accumulation(c); !hint.empty()) return hint;
+  if (std::string hint = other_contract(c); !hint.empty()) return hint;
+
+  const auto expected = reference_.expected(c.output);
+  if (!expected) return {};
+  const WrongElements wrong(c, judged);
+  const std::string from =
+      to_string(coordinates(judged.want.tensor.shape, *judged.comparison.first));
+  if ((*expected)->before && wrong.are(*(*expected)->before))
+    return whose(c) + " from " + from + " on are what was there before: unwritten or stale";
+  if (c.got.kind == Producer::Kind::kernel && wrong.are_poison())
+    return whose(c) + " from " + from + " on are the poison of the output: unwritten";
+  if (wrong.are_zero())
+    return whose(c) + " from " + from + " on are zero: unwritten or a cleared tail";
+  for (const double ratio : {0.25, 0.5, 2.0, 4.0})
+    if (wrong.have_ratio(ratio)) {
+      const std::string times = ratio == 0.25  ? "0.25"
+                                : ratio == 0.5 ? "0.5"
+                                : ratio == 2   ? "2"
+                                               : "4";
+      return whose(c) + " are " + times + " times what they should be: " +
+             (ratio < 1 ? "e4m3fn read as e4m3fnuz" : "e4m3fnuz read as e4m3fn") +
+             "? The contract field is index_fp8_encoding";
+    }
+  return {};
+}
+
+std::string Hints::other_accumulation(const Case& c) {
+  const auto accumulation = passing_accumulation(c, reference_);
+  if (!accumulation) return {};
+  return "passes with accumulation=" + std::string(dsakit::name(*accumulation)) +
+         ": the contract field accumulation may be wrong for this producer";
+}
+
+std::string Hints::other_contract(const Case& c) {
+  // Only a comparison with the reference changes with the reference.
+  if (c.got.kind != Producer::Kind::reference && c.want.kind != Producer::Kind::reference)
+    return {};
+  if (alternatives_.empty()) make_alternatives();
+  for (const Alternative& alternative : alternatives_)
+    if (const auto judged = judge(c, *alternative.reference); judged && judged->comparison.passes())
+      return whose(c) + " are right under " + alternative.field + "=" + alternative.value +
+             ": the contract field is " + alternative.field;
+  return {};
+}
+
+void Hints::make_alternatives() {
+  const ContractValues& contract = reference_.data().contract;
+  const auto add = [&](const char* field, const char* value, const char* qmax) {
+    const auto found = contract.find(field);
+    if (found == contract.end() || found->second == value) return;
+    OperationData data = reference_.data();
+    data.contract[field] = value;
+    // Each encoding has its own usual divisor.
+    if (qmax && data.contract.contains("qmax")) data.contract["qmax"] = qmax;
+    alternatives_.push_back(
+        {field, value, std::make_unique<ReferenceRun>(adapter_, std::move(data))});
+  };
+  add("index_fp8_encoding", "e4m3fn", "448");
+  add("index_fp8_encoding", "e4m3fnuz", "224");
+  add("index_page_layout", "block_flat", nullptr);
+  add("index_page_layout", "mfma_preshuffle", nullptr);
+}
+
+} // namespace dsakit::harness

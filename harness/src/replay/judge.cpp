@@ -1,0 +1,146 @@
+#include "judge.hpp"
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+namespace dsakit::harness {
+namespace {
+
+/// A producer's elements, seen with the dtype of `expected`: bytes recorded without an encoding are
+/// the codes that the contract says.
+Result<Values> values_of(const Producer& producer, const Expected& expected) {
+  if (producer.kind == Producer::Kind::reference) return expected.value;
+  const Tensor& wanted = expected.value.tensor;
+  Values values{*producer.tensor, {}};
+  if (values.tensor.elements() != wanted.elements() ||
+      size_of(values.tensor.dtype) != size_of(wanted.dtype))
+    return bad_input(std::string(name(producer.kind)) + " " + expected.output + ": found " +
+                     to_string(values.tensor.shape) + " of " +
+                     std::string(dsakit::name(values.tensor.dtype)) + ", want " +
+                     to_string(wanted.shape) + " of " + std::string(dsakit::name(wanted.dtype)));
+  values.tensor.dtype = wanted.dtype;
+  return values;
+}
+
+/// Takes out what a recorded producer was free to leave, and left.
+void leave_out(Mask& mask, const Tensor& recorded, const Expected& expected) {
+  const std::size_t size = size_of(recorded.dtype);
+  for (std::size_t i = 0; i < expected.may_be_left.size(); ++i)
+    if (expected.may_be_left[i] &&
+        (!expected.before || std::memcmp(recorded.bytes.data() + i * size,
+                                         expected.before->bytes.data() + i * size, size) == 0))
+      mask[i] = 0;
+}
+
+Status add_bound(std::vector<double>& sum, const Producer& producer, const std::string& output,
+                 ReferenceRun& reference) {
+  if (producer.kind == Producer::Kind::reference) return {};
+  const auto bound = reference.bound(output, producer.accumulation);
+  DSAKIT_TRY(bound);
+  for (std::size_t i = 0; i < sum.size(); ++i)
+    sum[i] += (**bound)[i];
+  return {};
+}
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", value);
+  return text;
+}
+
+} // namespace
+
+Result<const Expected*> ReferenceRun::expected(const std::string& output) {
+  if (!outputs_) outputs_ = adapter_.reference(data_);
+  DSAKIT_TRY(*outputs_);
+  for (const Expected& expected : **outputs_)
+    if (expected.output == output) return &expected;
+  return bad_input(data_.id.operation + ": found output " + output + ", which it does not have");
+}
+
+Result<const std::vector<double>*> ReferenceRun::bound(const std::string& output,
+                                                       Accumulation accumulation) {
+  const auto key = std::pair(output, accumulation);
+  if (const auto known = bounds_.find(key); known != bounds_.end()) return &known->second;
+  auto bound = adapter_.bound(data_, output, accumulation);
+  DSAKIT_TRY(bound);
+  return &(bounds_[key] = std::move(*bound));
+}
+
+std::string_view name(Producer::Kind kind) {
+  constexpr std::array<std::string_view, 3> names = {"reference", "kernel", "recorded"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+Result<Judged> judge(const Case& c, ReferenceRun& reference) {
+  const auto expected = reference.expected(c.output);
+  DSAKIT_TRY(expected);
+  auto got = values_of(c.got, **expected);
+  DSAKIT_TRY(got);
+  auto want = values_of(c.want, **expected);
+  DSAKIT_TRY(want);
+
+  Mask mask = (*expected)->mask;
+  const auto elements = static_cast<std::size_t>(got->tensor.elements());
+  if (mask.empty()) mask.assign(elements, 1);
+  for (const Producer& producer : {c.got, c.want})
+    if (producer.kind == Producer::Kind::recorded) leave_out(mask, *producer.tensor, **expected);
+
+  Comparison comparison;
+  if (c.gate == Gate::exact) {
+    comparison = compare_exact(*got, *want, mask);
+  } else {
+    std::vector<double> bound(elements);
+    DSAKIT_TRY(add_bound(bound, c.got, c.output, reference));
+    DSAKIT_TRY(add_bound(bound, c.want, c.output, reference));
+    comparison = compare_derived(*got, *want, bound, mask);
+  }
+  return Judged{comparison, std::move(*got), std::move(*want)};
+}
+
+std::optional<Accumulation> passing_accumulation(const Case& c, ReferenceRun& reference) {
+  if (c.gate != Gate::derived ||
+      (c.got.kind != Producer::Kind::recorded && c.want.kind != Producer::Kind::recorded))
+    return std::nullopt;
+  constexpr std::array tightest_first = {Accumulation::exact, Accumulation::fp32,
+                                         Accumulation::sm90_wgmma_fp8};
+  for (const Accumulation accumulation : tightest_first) {
+    Case other = c;
+    for (Producer* producer : {&other.got, &other.want})
+      if (producer->kind == Producer::Kind::recorded) producer->accumulation = accumulation;
+    if (const auto judged = judge(other, reference); judged && judged->comparison.passes())
+      return accumulation;
+  }
+  return std::nullopt;
+}
+
+std::string tightest_gate(const Case& c, const Comparison& comparison, ReferenceRun& reference) {
+  if (std::isinf(comparison.worst_abs)) return "none: non-finite values differ";
+  if (c.gate == Gate::exact) return "absolute error " + number(comparison.worst_abs);
+  if (const auto accumulation = passing_accumulation(c, reference))
+    return "derived with accumulation " + std::string(dsakit::name(*accumulation));
+  return number(comparison.used) + " x derived";
+}
+
+void fill(ReportLine& line, const Case& c, const Judged& judged) {
+  const Comparison& comparison = judged.comparison;
+  const Shape& shape = judged.want.tensor.shape;
+  line.verdict = comparison.passes() ? Verdict::pass : Verdict::fail;
+  line.gate = name(c.gate);
+  line.used = comparison.used;
+  line.elements = comparison.elements;
+  line.mismatches = comparison.mismatches;
+  line.worst_abs = comparison.worst_abs;
+  line.worst_rel = comparison.worst_rel;
+  line.ulp_max = comparison.ulp_max;
+  if (comparison.first) line.first_at = coordinates(shape, *comparison.first);
+  if (comparison.worst) line.worst_at = coordinates(shape, *comparison.worst);
+  if (const auto shown = comparison.first ? comparison.first : comparison.worst) {
+    line.got = Sample{judged.got.at(*shown), hex(judged.got.tensor, *shown)};
+    line.want = Sample{judged.want.at(*shown), hex(judged.want.tensor, *shown)};
+  }
+}
+
+} // namespace dsakit::harness

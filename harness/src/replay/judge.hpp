@@ -1,0 +1,71 @@
+// Judging one output: two producers, the reference between them, and a gate.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dsakit/harness/compare.hpp"
+#include "dsakit/harness/operations.hpp"
+#include "dsakit/harness/report.hpp"
+
+namespace dsakit::harness {
+
+/// The reference of an operation under one contract; each part is computed when first asked for.
+class ReferenceRun {
+public:
+  ReferenceRun(const OperationAdapter& adapter, OperationData data)
+      : adapter_(adapter), data_(std::move(data)) {}
+
+  const OperationData& data() const { return data_; }
+  Result<const Expected*> expected(const std::string& output);
+  Result<const std::vector<double>*> bound(const std::string& output, Accumulation accumulation);
+
+private:
+  const OperationAdapter& adapter_;
+  OperationData data_;
+  std::optional<Result<std::vector<Expected>>> outputs_;
+  std::map<std::pair<std::string, Accumulation>, std::vector<double>> bounds_;
+};
+
+/// One side of a comparison.
+struct Producer {
+  enum class Kind : std::uint8_t { reference, kernel, recorded };
+
+  Kind kind;
+  const Tensor* tensor = nullptr; ///< none for the reference
+  Accumulation accumulation =
+      Accumulation::exact; ///< decides its bound; not asked of the reference
+};
+
+std::string_view name(Producer::Kind kind);
+
+/// One output to judge.
+struct Case {
+  std::string output; ///< canonical
+  Gate gate;
+  Producer got;
+  Producer want;
+};
+
+struct Judged {
+  Comparison comparison;
+  Values got;
+  Values want;
+};
+
+/// bad_input where a tensor has another shape than the operation gives it.
+Result<Judged> judge(const Case& c, ReferenceRun& reference);
+
+/// The tightest accumulation of the recorded producers under which a derived gate passes.
+std::optional<Accumulation> passing_accumulation(const Case& c, ReferenceRun& reference);
+
+/// The tightest gate that passes: another accumulation, or a multiple of this gate.
+std::string tightest_gate(const Case& c, const Comparison& comparison, ReferenceRun& reference);
+
+/// Fills in what `judged` found.
+void fill(ReportLine& line, const Case& c, const Judged& judged);
+
+} // namespace dsakit::harness

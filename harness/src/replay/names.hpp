@@ -1,0 +1,40 @@
+// Names: lists as the operation table writes them, outputs with their producers, shell words.
+#pragma once
+
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dsakit/harness/recording.hpp"
+
+namespace dsakit::harness {
+
+/// "k_fp8 k_scale" -> {"k_fp8", "k_scale"}
+inline std::vector<std::string> split_names(std::string_view names) {
+  std::istringstream in{std::string(names)};
+  std::vector<std::string> result;
+  for (std::string name; in >> name;)
+    result.push_back(name);
+  return result;
+}
+
+/// The output that a recorded tensor is: TensorInfo::output() of a tensor that was read.
+inline std::string output_of(const std::string& name, const Attributes& attributes) {
+  const auto output = attributes.find("output");
+  return output == attributes.end() ? name : output->second;
+}
+
+/// `text` as one word of a POSIX shell.
+inline std::string shell_word(const std::string& text) {
+  constexpr std::string_view plain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+      "_-./=:,+@%";
+  if (!text.empty() && text.find_first_not_of(plain) == std::string::npos) return text;
+  std::string word = "'";
+  for (const char c : text)
+    word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
+} // namespace dsakit::harness

@@ -1,0 +1,142 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "dsakit/harness/report.hpp"
+
+namespace dsakit::harness {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// JSON has no NaN and no infinity: null, and the text beside it under NAME_text.
+void put(Json& object, const char* key, std::optional<double> value) {
+  object[key] = nullptr;
+  if (!value) return;
+  if (std::isfinite(*value))
+    object[key] = *value;
+  else
+    object[std::string(key) + "_text"] = std::isnan(*value) ? "nan" : *value > 0 ? "inf" : "-inf";
+}
+
+void put(Json& object, const char* key, const std::optional<std::int64_t>& value) {
+  object[key] = value ? Json(*value) : Json(nullptr);
+}
+
+void put(Json& object, const char* key, const std::string& text) {
+  object[key] = text.empty() ? Json(nullptr) : Json(text);
+}
+
+void put(Json& object, const char* key, const std::vector<std::int64_t>& at) {
+  object[key] = at.empty() ? Json(nullptr) : Json(at);
+}
+
+void put(Json& object, const std::string& key, const std::optional<Sample>& sample) {
+  put(object, key.c_str(), sample ? std::optional(sample->value) : std::nullopt);
+  if (sample) object[key + "_hex"] = sample->hex;
+}
+
+Json line_json(const ReportLine& line) {
+  Json object;
+  object["file"] = line.file;
+  object["step"] = line.step;
+  object["operation"] = line.operation;
+  put(object, "tensor", line.tensor);
+  put(object, "subject", line.subject);
+  put(object, "against", line.against);
+  put(object, "kernel", line.kernel);
+  put(object, "workgroups", line.workgroups);
+  object["verdict"] = name(line.verdict);
+  put(object, "gate", line.gate);
+  put(object, "used", line.used);
+  object["elements"] = line.elements;
+  object["mismatches"] = line.mismatches;
+  put(object, "worst_abs", line.worst_abs);
+  put(object, "worst_rel", line.worst_rel);
+  put(object, "ulp_max", line.ulp_max);
+  put(object, "first_at", line.first_at);
+  put(object, "worst_at", line.worst_at);
+  put(object, "got", line.got);
+  put(object, "want", line.want);
+  put(object, "tightest_gate", line.tightest_gate);
+  put(object, "hint", line.hint);
+  put(object, "reproduce", line.reproduce);
+  put(object, "time_us", line.time_us);
+  put(object, "why", line.why);
+  put(object, "reason", line.reason);
+  object["other_kernels"] = line.other_kernels;
+  return object;
+}
+
+Json environment_json(const Environment& environment) {
+  Json object;
+  object["version"] = environment.version;
+  object["revision"] = environment.revision;
+  object["compiler"] = environment.compiler;
+  object["build_type"] = environment.build_type;
+  object["cpu"] = environment.cpu;
+  put(object, "device", environment.device);
+  object["threads"] = environment.threads;
+  object["variables"] = environment.variables;
+  return object;
+}
+
+Json summary_json(const Summary& summary) {
+  Json object;
+  object["operations"] = summary.operations;
+  object["comparisons"] = summary.comparisons;
+  object["not_passed"] = summary.not_passed;
+  object["mismatches"] = summary.mismatches;
+  put(object, "worst_used", summary.worst_used);
+  object["time_us"] = summary.time_us;
+  return object;
+}
+
+/// What every file agrees on; `files` has each file's own.
+ContractValues common_contract(const std::vector<ReportFile>& files) {
+  ContractValues common;
+  bool first = true;
+  for (const ReportFile& file : files) {
+    if (file.contract.empty()) continue;
+    if (first) common = file.contract;
+    first = false;
+    std::erase_if(common, [&](const auto& item) {
+      const auto found = file.contract.find(item.first);
+      return found == file.contract.end() || found->second != item.second;
+    });
+  }
+  return common;
+}
+
+} // namespace
+
+std::string to_json(const Report& report) {
+  Json document;
+  document["schema"] = "dsakit-report/1";
+  document["verb"] = report.verb;
+  document["verdict"] = name(report.verdict());
+  put(document, "device", report.device);
+  put(document, "host_arch", report.host_arch);
+  document["environment"] = environment_json(report.environment);
+  document["contract"] = common_contract(report.files);
+  document["files"] = Json::array();
+  for (const ReportFile& file : report.files) {
+    Json object;
+    object["file"] = file.file;
+    object["verdict"] = name(file.verdict);
+    put(object, "reason", file.reason);
+    object["contract"] = file.contract;
+    object["contract_recorded"] = file.contract_recorded;
+    object["summary"] = summary_json(report.summary(file.file));
+    document["files"].push_back(std::move(object));
+  }
+  document["summary"] = summary_json(report.summary());
+  document["files_left_out"] = report.files_left_out;
+  document["operations"] = Json::array();
+  for (const ReportLine& line : report.lines)
+    document["operations"].push_back(line_json(line));
+  document["warnings"] = report.warnings;
+  // A path need not be UTF-8; a report must not fail for it.
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+} // namespace dsakit::harness

@@ -1,0 +1,73 @@
+#include "dsakit/harness/report.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <tuple>
+
+#include "recording/atomic_file.hpp"
+
+namespace dsakit::harness {
+namespace {
+
+template <class Includes>
+Summary summarise(const std::vector<ReportLine>& lines, Includes includes) {
+  Summary summary;
+  std::set<std::tuple<std::string, std::int64_t, std::string>> operations;
+  std::set<std::tuple<std::string, std::int64_t, std::string>> timed;
+  for (const ReportLine& line : lines) {
+    if (!includes(line) || line.verdict == Verdict::skipped) continue;
+    const auto operation = std::tuple(line.file, line.step, line.operation);
+    operations.insert(operation);
+    summary.comparisons += !line.gate.empty();
+    summary.not_passed += line.verdict != Verdict::pass;
+    summary.mismatches += line.mismatches;
+    if (line.used) summary.worst_used = std::max(summary.worst_used.value_or(0), *line.used);
+    // All lines of an operation tell of one launch.
+    if (line.time_us && timed.insert(operation).second) summary.time_us += *line.time_us;
+  }
+  summary.operations = static_cast<std::int64_t>(operations.size());
+  return summary;
+}
+
+} // namespace
+
+std::string_view name(Verdict verdict) {
+  constexpr std::array<std::string_view, 6> names = {"pass",        "fail",  "held",
+                                                     "unsupported", "error", "skipped"};
+  return names[static_cast<std::size_t>(verdict)];
+}
+
+Verdict Report::verdict() const {
+  constexpr std::array worst_first = {Verdict::error, Verdict::unsupported, Verdict::fail,
+                                      Verdict::held, Verdict::pass};
+  for (const Verdict verdict : worst_first) {
+    const auto is = [&](const auto& entry) { return entry.verdict == verdict; };
+    if (std::any_of(lines.begin(), lines.end(), is) || std::any_of(files.begin(), files.end(), is))
+      return verdict;
+  }
+  return Verdict::skipped;
+}
+
+Summary Report::summary() const {
+  return summarise(lines, [](const ReportLine&) { return true; });
+}
+
+Summary Report::summary(const std::string& file) const {
+  return summarise(lines, [&](const ReportLine& line) { return line.file == file; });
+}
+
+Status write_report(const std::string& path, const std::string& contents) {
+  auto file = AtomicFile::create(path);
+  DSAKIT_TRY(file);
+  std::ofstream out(file->temporary(), std::ios::binary);
+  out << contents;
+  out.close();
+  if (!out) return bad_input(path + ": cannot write the report: " + std::strerror(errno));
+  return file->commit();
+}
+
+} // namespace dsakit::harness

@@ -1,0 +1,92 @@
+#include "run_report.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "exit_codes.hpp"
+
+namespace {
+
+using dsakit::Status;
+using namespace dsakit::harness;
+
+void complain(const std::string& what) {
+  std::fprintf(stderr, "dsakit: %s\n", what.c_str());
+}
+
+Status print(const Report& report, const ReportOptions& options) {
+  const bool to_terminal = options.output.empty() && isatty(STDOUT_FILENO);
+  const std::string contents =
+      options.format == "json"
+          ? to_json(report)
+          : to_text(report, {.colour = to_terminal, .verbose = options.verbose});
+  if (!options.output.empty()) return write_report(options.output, contents);
+  if (std::fwrite(contents.data(), 1, contents.size(), stdout) != contents.size() ||
+      std::fflush(stdout) != 0)
+    return dsakit::bad_input(std::string("standard output: cannot write the report: ") +
+                             std::strerror(errno));
+  return {};
+}
+
+/// Precedence 2 > 3 > 1 > 0, and 77 where nothing ran.
+int exit_code_of(const Report& report) {
+  const auto any = [](const auto& entries, Verdict verdict) {
+    return std::any_of(entries.begin(), entries.end(),
+                       [&](const auto& entry) { return entry.verdict == verdict; });
+  };
+  // A file is in error for what it holds; a line, for what a kernel did.
+  if (std::any_of(report.files.begin(), report.files.end(),
+                  [](const ReportFile& f) { return f.bad_input; }))
+    return kExitBadInput;
+  if (any(report.lines, Verdict::error) || any(report.lines, Verdict::unsupported))
+    return kExitKernelFailed;
+  if (any(report.lines, Verdict::fail)) return kExitMismatch;
+  return any(report.lines, Verdict::pass) ? kExitPass : kExitNothingRan;
+}
+
+} // namespace
+
+void ReportOptions::add_to(CLI::App& verb) {
+  verb.add_option("--format", format, "text for a person, json for a program")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  verb.add_option("-o,--output", output, "write the report to FILE, whole or not at all")
+      ->type_name("FILE");
+  verb.add_option("--rules", rules, "gates in place of the built-in ones, for the operations named")
+      ->type_name("FILE|DIR");
+  verb.add_option("--threads", threads,
+                  "CPU threads at most; 0: one per core. Results do not "
+                  "depend on it")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  verb.add_flag("-v,--verbose", verbose,
+                "a table for each of several files, and why a kernel was not taken");
+}
+
+dsakit::Result<Rules> load_rules(const ReportOptions& options) {
+  Rules rules = Rules::built_in();
+  if (!options.rules.empty()) DSAKIT_TRY(rules.replace_from(options.rules));
+  return rules;
+}
+
+int finish(const dsakit::Result<Report>& report, const ReportOptions& options) {
+  if (!report) {
+    complain(report.status().what());
+    return exit_code(report.status().code());
+  }
+  // A file that cannot be read is one line on stderr; a report needs something that ran.
+  if (!report->lines.empty())
+    if (const Status status = print(*report, options); !status) {
+      complain(status.what());
+      return exit_code(status.code());
+    }
+  for (const ReportFile& file : report->files)
+    if (file.bad_input) complain(file.reason);
+  const int code = exit_code_of(*report);
+  if (code == kExitNothingRan) complain("nothing ran");
+  return code;
+}

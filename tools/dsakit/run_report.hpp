@@ -1,0 +1,27 @@
+// What replay and compare share: rules, report output, exit code.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "dsakit/core/status.hpp"
+#include "dsakit/harness/report.hpp"
+#include "dsakit/harness/rules.hpp"
+
+/// Options --format, -o, --rules, --threads, -v.
+struct ReportOptions {
+  std::string format = "text";
+  std::string output;
+  std::string rules;
+  int threads = 0;
+  bool verbose = false;
+
+  void add_to(CLI::App& verb);
+};
+
+/// The built-in rules, or with those of --rules in their place.
+dsakit::Result<dsakit::harness::Rules> load_rules(const ReportOptions& options);
+
+/// Prints the report, or writes it to -o, then says in one line on stderr what was bad.
+/// Returns the process exit code.
+int finish(const dsakit::Result<dsakit::harness::Report>& report, const ReportOptions& options);
