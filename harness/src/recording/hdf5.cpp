@@ -1,7 +1,8 @@
 #include "hdf5.hpp"
 
 #include <algorithm>
-#include <cstdio>
+
+#include "text.hpp"
 
 namespace dsakit::harness::hdf5 {
 namespace {
@@ -65,22 +66,6 @@ std::string last_error() {
 
 Status fail(const std::string& path, std::string_view object, const std::string& text) {
   return bad_input(path + ": " + std::string(object) + ": " + text);
-}
-
-std::string quoted(std::string_view text) {
-  constexpr std::size_t kLongest = 60;
-  std::string out = "'";
-  for (char c : text.substr(0, kLongest)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte != 0x7F) {
-      out += c;
-    } else {
-      char escape[5];
-      std::snprintf(escape, sizeof escape, "\\x%02x", byte);
-      out += escape;
-    }
-  }
-  return out + (text.size() > kLongest ? "...'" : "'");
 }
 
 Handle element_type(Dtype dtype) {
@@ -170,7 +155,7 @@ Result<Attributes> read_attributes(hid_t object, const std::string& path, std::s
     H5Aget_name(attribute, key.size(), key.data());
     key.pop_back();
 
-    const std::string where = "attribute " + quoted(key) + ": ";
+    const std::string where = "attribute " + in_quotes(key) + ": ";
     Handle type(H5Aget_type(attribute), H5Tclose);
     if (!type || H5Tget_class(type) != H5T_STRING || H5Tis_variable_str(type) != 0)
       return fail(path, name,

@@ -52,8 +52,6 @@ std::string last_error();
 
 /// "FILE: OBJECT: TEXT"
 Status fail(const std::string& path, std::string_view object, const std::string& text);
-/// 'text' on one line, clipped: for values found in a file.
-std::string quoted(std::string_view text);
 
 /// Type of the stored elements. fp8, fp4 and e8m0 are uint8; bfloat16 and float16 are real floats
 /// (bfloat16 with the bit layout of HDF5 2's predefined type), so that h5dump shows numbers.
