@@ -159,7 +159,8 @@ Result<Attributes> read_attributes(hid_t object, const std::string& path, std::s
     Handle type(H5Aget_type(attribute), H5Tclose);
     if (!type || H5Tget_class(type) != H5T_STRING || H5Tis_variable_str(type) != 0)
       return fail(path, name,
-                  where + "found a " + describe_type(type) + ", want a string of fixed length");
+                  where + "found a " + describe_type(type) +
+                      ", want a string of fixed length (h5py: numpy.bytes_)");
     Handle space(H5Aget_space(attribute), H5Sclose);
     if (H5Sget_simple_extent_type(space) != H5S_SCALAR)
       return fail(path, name, where + "found an array, want one string");

@@ -61,8 +61,8 @@ bool holds(hid_t type, Dtype dtype);
 /// "4-byte big-endian float"
 std::string describe_type(hid_t type);
 
-/// Text attributes in fixed-length strings: those lie in checksummed metadata, HDF5's
-/// variable-length ones do not.
+/// Text attributes in fixed-length strings: those lie in checksummed metadata. HDF5's
+/// variable-length ones do not, and a flipped bit there crashes HDF5 1.10.
 herr_t write_attribute(hid_t object, const std::string& name, std::string_view value);
 herr_t write_attributes(hid_t object, const Attributes& values);
 /// All attributes of `object`, each of which must be a text of fixed length.
