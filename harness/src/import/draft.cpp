@@ -71,6 +71,16 @@ std::vector<std::string> split(std::string_view text) {
   return parts;
 }
 
+/// "rows,heads,dim" for a canonical tensor name, "axis0,..." for others.
+std::vector<std::string> axis_names(std::string_view name, std::size_t rank) {
+  if (const CanonicalTensor* known = find_canonical(name))
+    if (auto axes = split(known->axes); axes.size() == rank) return axes;
+  std::vector<std::string> axes;
+  for (std::size_t i = 0; i < rank; ++i)
+    axes.push_back("axis" + std::to_string(i));
+  return axes;
+}
+
 Shape canonical_shape(std::string_view name, Shape shape) {
   const CanonicalTensor* known = find_canonical(name);
   if (!known || known->merge == Merge::none) return shape;
@@ -112,19 +122,6 @@ OperationId id_of(const std::string& object) {
 }
 
 } // namespace
-
-std::vector<std::string> axis_names(std::string_view name, std::size_t rank) {
-  if (const CanonicalTensor* known = find_canonical(name))
-    if (auto axes = split(known->axes); axes.size() == rank) return axes;
-  std::vector<std::string> axes;
-  for (std::size_t i = 0; i < rank; ++i)
-    axes.push_back("axis" + std::to_string(i));
-  return axes;
-}
-
-const Shape& Draft::shape(std::string_view tensor) const {
-  return file_.tensors().at(std::string(tensor)).shape;
-}
 
 std::string Draft::metadata(std::string_view key) const {
   const auto found = file_.metadata().find(std::string(key));

@@ -28,7 +28,6 @@ public:
 
   const SafetensorsReader& file() const { return file_; }
   bool has(std::string_view tensor) const { return file_.tensors().count(std::string(tensor)); }
-  const Shape& shape(std::string_view tensor) const;
   /// "" where the file's metadata has no such key.
   std::string metadata(std::string_view key) const;
   ContractValues contract_of(std::int64_t step) const;
@@ -81,9 +80,6 @@ private:
   std::map<std::string, std::string> placed_;  ///< tensor of the file -> its first object
   std::map<std::string, Dtype> dtypes_;
 };
-
-/// "rows,heads,dim" for a canonical tensor name, "axis0,..." for others.
-std::vector<std::string> axis_names(std::string_view name, std::size_t rank);
 
 /// Adds what a file does not hold but its tensors imply: row_request of decode logits, and the
 /// content of written outputs before the operation (docs/recordings.md, "Reconstructed inputs").

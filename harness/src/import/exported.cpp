@@ -161,12 +161,10 @@ Status export_safetensors(const std::string& recording, const std::string& outpu
                        [&](const BlockSink& sink) { return reader.stream(info, sink); }});
   };
   for (const OperationId& id : reader.operations()) {
-    Json& differs = json["steps"][std::to_string(id.step)];
-    differs = Json::object();
     for (const auto& [key, value] : reader.contract(id.step))
       if (const auto same = reader.contract().find(key);
           same == reader.contract().end() || same->second != value)
-        differs[key] = value;
+        json["steps"][std::to_string(id.step)][key] = value;
     for (Side side : {Side::inputs, Side::outputs})
       for (const TensorInfo& info : reader.tensors(id, side))
         add(info);

@@ -33,13 +33,30 @@ Extents contiguous_part(const Shape& shape, std::size_t element_bytes, std::uint
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
+/// Text of the last failure: every HDF5 call clears HDF5's own record of it, closing a handle too.
+std::string& recorded_error() {
+  static std::string text;
+  return text;
+}
+
+/// Called by HDF5 where a call fails; keeps what the innermost function said.
+herr_t record_error(hid_t stack, void*) {
+  return H5Ewalk2(
+      stack, H5E_WALK_UPWARD,
+      [](unsigned depth, const H5E_error2_t* error, void*) -> herr_t {
+        if (depth == 0) recorded_error() = error->desc ? error->desc : "";
+        return 0;
+      },
+      nullptr);
+}
+
 } // namespace
 
 void initialise() {
   static const bool once = [] {
     H5dont_atexit(); // HDF5 1.10 crashes at exit after a full disk
     H5open();
-    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+    H5Eset_auto2(H5E_DEFAULT, record_error, nullptr);
     H5PLset_loading_state(0);
     return true;
   }();
@@ -47,14 +64,7 @@ void initialise() {
 }
 
 std::string last_error() {
-  std::string text;
-  H5Ewalk2(
-      H5E_DEFAULT, H5E_WALK_UPWARD,
-      [](unsigned depth, const H5E_error2_t* error, void* out) -> herr_t {
-        if (depth == 0 && error->desc) *static_cast<std::string*>(out) = error->desc;
-        return 0;
-      },
-      &text);
+  std::string text = std::exchange(recorded_error(), {});
   // System failures come as "..., errno = 28, error message = 'No space left on device', ...".
   constexpr std::string_view kMark = "error message = '";
   if (const auto mark = text.find(kMark); mark != std::string::npos) {

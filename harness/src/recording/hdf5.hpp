@@ -47,7 +47,7 @@ private:
 /// Error printing, plug-ins and the exit handler off. Call before any other HDF5 function.
 void initialise();
 
-/// What the innermost failing function of the last HDF5 call said.
+/// What HDF5 said of its last failure, once.
 std::string last_error();
 
 /// "FILE: OBJECT: TEXT"
