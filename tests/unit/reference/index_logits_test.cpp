@@ -626,7 +626,7 @@ TEST_P(IndexLogitsRecordedWgmma, TheProducerBreaksTheFp32Bound) {
 
 TEST_P(IndexLogitsRecordedOrdinary, ADroppedHeadBreaksTheBound) {
   double least = kInf;
-  for (std::int64_t head = 0; head < problem().heads; ++head) {
+  for (std::int64_t head : {std::int64_t{0}, problem().heads / 2, problem().heads - 1}) {
     Problem faulty = problem();
     for (std::int64_t row = 0; row < faulty.rows(); ++row)
       faulty.weights[index(row * faulty.heads + head)] = 0;
