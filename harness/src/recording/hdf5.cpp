@@ -216,8 +216,8 @@ herr_t Blocks::select(hid_t file_space) const {
 }
 
 Handle Blocks::memory_space() const {
-  const hsize_t elements = bytes() / element_bytes_;
-  return {H5Screate_simple(1, &elements, nullptr), H5Sclose};
+  // Of the block's own shape: with another, HDF5 moves the elements one by one.
+  return {H5Screate_simple(static_cast<int>(count_.size()), count_.data(), nullptr), H5Sclose};
 }
 
 void Blocks::next() {
