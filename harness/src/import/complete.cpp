@@ -67,23 +67,23 @@ Attributes reconstructed(const DraftTensor& output) {
   return attributes;
 }
 
-/// Every slot of slot_mapping in [0, pages * page_size), to its page and token. A tensor of another
-/// form is left to the checks that follow.
+/// `cache` as input: the output, with `poison` applied to page and token of every slot in the pool.
+/// Tensors of another form are left to the checks that follow.
 template <class Poison>
 Status poison_slots(Draft& draft, const OperationId& id, std::string_view cache,
                     std::int64_t page_size, const Poison& poison) {
   const DraftTensor* output = find_output(draft, id, cache);
   const DraftTensor* slots = find_input(draft, id, "slot_mapping");
-  if (!output || !slots || slots->info.dtype != Dtype::int64 || output->info.shape.empty())
-    return {};
+  if (!output || !slots || output->info.shape.empty()) return {};
   auto content = draft.read(*output);
   if (!content) return content.status();
   auto slot_mapping = draft.read(*slots);
   if (!slot_mapping) return slot_mapping.status();
   const std::int64_t pages = content->shape[0];
-  if (pages == 0) return {};
-  const std::int64_t page_stride = static_cast<std::int64_t>(content->bytes.size()) / pages;
-  for (std::int64_t t = 0; t < slot_mapping->elements(); ++t)
+  const std::int64_t page_stride =
+      static_cast<std::int64_t>(content->bytes.size()) / std::max<std::int64_t>(pages, 1);
+  const std::int64_t tokens = slot_mapping->dtype == Dtype::int64 ? slot_mapping->elements() : 0;
+  for (std::int64_t t = 0; t < tokens; ++t)
     if (const std::int64_t slot = slot_mapping->as<std::int64_t>()[t];
         slot >= 0 && slot < pages * page_size)
       poison(content->bytes.data() + slot / page_size * page_stride, page_stride, slot % page_size);

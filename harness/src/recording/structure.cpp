@@ -208,10 +208,10 @@ Status check_structure(const OperationTensors& op, const ContractValues& contrac
   if (!pages) return pages.status();
   if (is_mxfp4(pages->index_page_layout)) return {};
 
+  DSAKIT_TRY(check_outputs(op, *known));
   for (const std::string& input : words(known->inputs))
     if (!find_tensor(op.inputs, input))
       return hdf5::fail(op.path, object_path(op.id, Side::inputs, input), "is missing");
-  DSAKIT_TRY(check_outputs(op, *known));
 
   SharedExtents extents;
   std::optional<std::int64_t> page_offset;
