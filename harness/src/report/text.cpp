@@ -141,6 +141,7 @@ private:
 
   void header() {
     text_ += "dsakit " + report_.environment.version + " " + report_.verb;
+    if (!report_.against.empty()) text_ += " against " + report_.against;
     if (!report_.device.empty()) text_ += " on " + report_.environment.device;
     if (report_.device == "host") text_ += ": a model of AMD lanes on this CPU, no AMD hardware";
     text_ += "\n";
