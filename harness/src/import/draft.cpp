@@ -256,6 +256,8 @@ std::vector<TensorInfo> Draft::tensors(const OperationId& id, Side side) const {
 }
 
 Status Draft::check() const {
+  for (const auto& [object, tensor] : tensors_)
+    DSAKIT_TRY(check_writable(file_.path(), tensor.info));
   for (const OperationId& id : operations()) {
     const auto inputs = tensors(id, Side::inputs);
     const auto outputs = tensors(id, Side::outputs);

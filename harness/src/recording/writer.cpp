@@ -76,24 +76,8 @@ Status RecordingWriter::State::group_attributes(const std::string& name, const A
   return {};
 }
 
-namespace {
-
-/// Writes nothing that the reader would refuse.
-Status check_info(const std::string& path, const TensorInfo& info) {
-  if (!valid_tensor_name(info.name()))
-    return fail(path, info.object, "found an unusable tensor name");
-  if (info.shape.empty()) return fail(path, info.object, "found a scalar, want at least one axis");
-  if (info.axes.size() != info.shape.size())
-    return fail(path, info.object,
-                "found " + std::to_string(info.axes.size()) + " axis names, want one for each of " +
-                    to_string(info.shape));
-  return {};
-}
-
-} // namespace
-
 Status RecordingWriter::State::add(const TensorInfo& info, const BlockSource& source) {
-  DSAKIT_TRY(check_info(path, info));
+  DSAKIT_TRY(check_writable(path, info));
   DSAKIT_TRY(parent_of(info.object));
 
   const std::size_t element_bytes = size_of(info.dtype);
