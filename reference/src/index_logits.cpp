@@ -116,12 +116,11 @@ PerKey<double> sum_of_step_magnitudes(const Block<double>& block) {
 
 PerKey<double> bounds(const Block<double>& block, Accumulation accumulation) {
   const PerKey<double> terms = sum_of_absolute_terms(block);
-  const PerKey<double> fp32 = 0x1p-18 * terms + 1e-30;
   switch (accumulation) {
   case Accumulation::fp32:
-    return fp32;
+    return 0x1p-18 * terms + 1e-30;
   case Accumulation::sm90_wgmma_fp8:
-    return 0x1p-13 * sum_of_step_magnitudes(block) + fp32;
+    return 0x1p-13 * sum_of_step_magnitudes(block);
   case Accumulation::exact:
     break;
   }

@@ -47,7 +47,7 @@ extern template Status index_logits_decode<Simulated>(const IndexPages&, const I
 /// invalid page.
 ///   fp32:            2^-18 * S2 + 1e-30,  S2 = sum_h |w_h| s_k sum_d |q_d k_d|
 ///   sm90_wgmma_fp8:  2^-13 * sum_h |w_h| s_k sum_{j=1..4} max(|P_{j-1}|, |P_j|, max_d |q_d k_d|)
-///                    with P_j the dot over the first j steps of 32, plus the fp32 bound
+///                    with P_j the dot over the first j steps of 32
 ///   exact:           2^-24 * |exact| + 2^-45 * S2 + 2^-149 (rounded once to fp32)
 Status index_logits_decode_bound(const IndexPages& contract, const IndexLogitsDecode& in,
                                  Accumulation accumulation, double* bound);
