@@ -40,7 +40,7 @@ def replay(arch):
 def copy_tree():
     """Keeps build/, and time stamps, so that nothing is built twice."""
     tree.mkdir(parents=True, exist_ok=True)
-    for part in ("CMakeLists.txt", "cmake", "reference", "optimized", "harness", "tools", "golden"):
+    for part in ("CMakeLists.txt", "cmake", "reference", "optimized", "harness", "tools", "golden", "tests", "bench"):
         target = tree / part
         if (source / part).is_dir():
             shutil.rmtree(target, ignore_errors=True)
