@@ -57,6 +57,11 @@ Result<std::string> content(const std::string& path) {
   return text;
 }
 
+/// To another value.
+void change_byte(char& byte, std::uint64_t random) {
+  byte = static_cast<char>(static_cast<unsigned char>(byte) ^ (1 + random % 255));
+}
+
 /// One line that names the file, or nothing at all.
 bool is_proper_refusal(const Status& status, const std::string& path) {
   return status.code() == Code::bad_input && status.what().find(path) == 0 &&
@@ -128,8 +133,7 @@ protected:
       return wrong(good, cases, read, [&](int seed) {
         std::mt19937 random(static_cast<unsigned>(seed));
         std::string bytes = good;
-        char& byte = bytes[random() % bytes.size()];
-        byte = static_cast<char>(byte ^ (1 + random() % 255));
+        change_byte(bytes[random() % bytes.size()], random());
         return bytes;
       });
     });
@@ -209,8 +213,7 @@ TEST_F(DamagedFile, SafetensorsWithOneByteOfTheHeaderChanged) {
     for (int seed = 0; seed < 500; ++seed) {
       std::mt19937 random(static_cast<unsigned>(seed));
       std::string bytes = good;
-      char& byte = bytes[random() % std::min<std::size_t>(bytes.size(), 8000)];
-      byte = static_cast<char>(byte ^ (1 + random() % 255));
+      change_byte(bytes[random() % std::min<std::size_t>(bytes.size(), 8000)], random());
       write_file(path_, bytes);
       write_file(folder_ / "case", std::to_string(seed));
       auto got = imported(path_);
