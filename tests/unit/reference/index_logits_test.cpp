@@ -401,8 +401,9 @@ TEST(IndexLogits, S19_S22_AKeyOnABadPageIsMinusInfinityAndItsBoundZero) {
         EXPECT_EQ(exact[i] == -kInf, bad) << row << " " << key;
         EXPECT_EQ(static_cast<double>(simulated[i]) == -kInf, bad) << row << " " << key;
         // That of wgmma is 0 for a key of zeros, too: nothing is added up.
-        if (bad || accumulation != Accumulation::sm90_wgmma_fp8)
+        if (bad || accumulation != Accumulation::sm90_wgmma_fp8) {
           EXPECT_EQ(bound[i] == 0, bad) << row << " " << key;
+        }
       }
   }
 }
