@@ -56,6 +56,8 @@ Status Workgroup::run(const ExecutorOptions& options, Dim3 index, Dim3 block,
     lanes_[i].context =
         make_fcontext(stack_bottom(static_cast<int>(i)) + kStackBytes, kStackBytes, entry);
 #if DSAKIT_ASAN_FIBERS
+  // The lanes of the last workgroup left their frames as they were.
+  __asan_unpoison_memory_region(stacks_, lanes * kStackBytes);
   fake_stacks_.assign(lanes + 1, nullptr);
   scheduler_stack_ = nullptr;
 #endif

@@ -33,6 +33,7 @@
 #endif
 
 #if DSAKIT_ASAN_FIBERS
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 

@@ -84,7 +84,9 @@ Status check_gather(const Ids& ids, const OperationTensors& op, std::int64_t pag
       return ids.fail("cu_seq_lens", at(b), std::to_string(cu[b]),
                       "at least " + std::to_string(least));
 
-  // The recording itself shows what a bad page gives: k_scale 0. Any producer's will do.
+  // The recording itself shows what a bad page gives: k_scale 0. Any producer's will do. A page
+  // whose rows are mostly 0 was bad to the producer as well; one that is not is a mismatch to
+  // report.
   const TensorInfo* k_scale = nullptr;
   for (const TensorInfo& output : op.outputs)
     if (output.output() == "k_scale") k_scale = &output;
@@ -101,6 +103,7 @@ Status check_gather(const Ids& ids, const OperationTensors& op, std::int64_t pag
   const auto of_row = gather_requests(int32s(*cu_seq_lens), int32s(row_request), rows);
   const std::int64_t columns = table->shape[1];
   const std::int64_t pages = ids.info(Side::inputs, "index_cache")->shape[0];
+  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> excess; // of rows that are not 0
   for (std::int64_t j = 0; j < rows; ++j) {
     const std::int64_t b = of_row[static_cast<std::size_t>(j)];
     if (b < 0) continue;
@@ -109,11 +112,16 @@ Status check_gather(const Ids& ids, const OperationTensors& op, std::int64_t pag
       return ids.fail("cu_seq_lens", at(b + 1), std::to_string(cu[b + 1] - cu[b]) + " tokens",
                       "at most the " + std::to_string(columns * page_size) + " of block_table");
     const std::int64_t page = table->as<std::int32_t>()[b * columns + column];
-    const bool bad_page = page < 0 || page >= pages;
-    if (bad_page && (page < -1 || scale->as<float>()[j] != 0))
+    if (page < -1)
       return ids.fail("block_table", at(b, column), "page " + std::to_string(page),
-                      range(0, pages - 1) + (page < -1 ? "" : " (its rows' k_scale is not 0)"));
+                      range(0, pages - 1));
+    if (page < 0 || page >= pages) excess[{b, column}] += scale->as<float>()[j] != 0 ? 1 : -1;
   }
+  for (const auto& [place, count] : excess)
+    if (const auto [b, column] = place; count >= 0)
+      return ids.fail("block_table", at(b, column),
+                      "page " + std::to_string(table->as<std::int32_t>()[b * columns + column]),
+                      range(0, pages - 1) + " (its rows' k_scale is not 0)");
   return {};
 }
 
