@@ -144,6 +144,7 @@ void Draft::place(const OperationId& id, Side side, std::string_view name, std::
   const auto [first, is_new] = placed_.try_emplace(in_file, object);
   if (!is_new) {
     if (first->second != object) links_[object] = first->second;
+    tensors_.at(first->second).info.attributes.insert(attributes.begin(), attributes.end());
     return;
   }
   const auto& entry = file_.tensors().at(in_file);

@@ -32,10 +32,11 @@ public:
   std::string metadata(std::string_view key) const;
   ContractValues contract_of(std::int64_t step) const;
 
-  /// Puts tensor `tensor` of the file at the operation, named `name`. A second place is a link.
-  /// The shape becomes the canonical one: leading axes merge ([B, next_n, ...] is rows), a cache's
-  /// trailing ones become bytes; uint8 becomes fp8 where the name calls for it. Nothing happens if
-  /// the file has no such tensor.
+  /// Puts tensor `tensor` of the file at the operation, named `name`. A second place is a link,
+  /// which shares the attributes of all places. The shape becomes the canonical one: leading axes
+  /// merge
+  /// ([B, next_n, ...] is rows), a cache's trailing ones become bytes. Nothing happens if the file
+  /// has no such tensor.
   void place(const OperationId& id, Side side, std::string_view name, std::string_view tensor,
              const Attributes& attributes = {});
   void input(const OperationId& id, std::string_view name, std::string_view tensor,
@@ -56,7 +57,8 @@ public:
   /// A computed tensor.
   void add(const OperationId& id, Side side, std::string_view name, Tensor tensor,
            const Attributes& attributes = {});
-  /// As described, without canonical shapes; `same_as` names the object it is stored with, if any.
+  /// As described, without canonical shapes; `same_as` names the object it is stored with, if any,
+  /// which must be added too.
   void add_exact(TensorInfo info, const std::string& tensor, const std::string& same_as);
 
   const DraftTensor* find(const std::string& object) const;

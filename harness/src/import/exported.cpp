@@ -54,6 +54,10 @@ public:
     }
     for (const auto& [tensor, json] : json_["tensors"].items())
       DSAKIT_TRY(read_tensor(tensor, json));
+    for (const auto& [tensor, same_as] : links_)
+      if (const DraftTensor* stored = draft_.find(same_as); !stored)
+        return fail(in_quotes(tensor) + ": found same_as " + in_quotes(same_as) +
+                    ", want an object that is stored");
     if (const auto rest = draft_.unplaced(); !rest.empty())
       return fail("found tensor " + in_quotes(rest.front()) + ", which it does not describe");
     return {};
@@ -63,6 +67,7 @@ private:
   Draft& draft_;
   const Json& json_;
   const std::string& path_;
+  std::vector<std::pair<std::string, std::string>> links_; ///< tensor, object it is stored with
 
   Status fail(const std::string& text) const {
     return bad_input(path_ + ": metadata " + kExportMetadata + ": " + text);
@@ -122,8 +127,7 @@ private:
     }
     if (json.contains("attributes")) DSAKIT_TRY(texts(json["attributes"], info.attributes));
     const std::string same_as = texts_of["same_as"];
-    if (!same_as.empty() && !valid_object(same_as))
-      return fail(where + "found same_as " + in_quotes(same_as) + ", want an object");
+    if (!same_as.empty()) links_.emplace_back(tensor, same_as);
     draft_.add_exact(std::move(info), tensor, same_as);
     return {};
   }

@@ -287,6 +287,22 @@ TEST_F(ImportManifest, StepsMayDiffer) {
   EXPECT_EQ(reader->contract(0).count("topk_order"), 0u);
 }
 
+/// The logits are an input before they are an output: the attributes are those of both places.
+TEST_F(ImportManifest, TensorInTwoPlacesIsStoredOnceWithTheAttributesOfBoth) {
+  const std::string manifest =
+      changed("{\"operation\": \"index_cache_write\"",
+              R"({"operation": "topk", "inputs": {"logits": "out"}, "outputs": {}},
+                 {"operation": "index_cache_write")");
+  auto summary = import(manifest, full_contract());
+  ASSERT_TRUE(summary) << summary.status().what();
+  auto reader = RecordingReader::open(output_);
+  ASSERT_TRUE(reader) << reader.status().what();
+  const auto& topk = reader->tensors({0, "topk"}, Side::inputs);
+  ASSERT_EQ(topk.size(), 1u);
+  EXPECT_EQ(topk[0].stored_as, "/steps/0/index_logits_decode/outputs/logits.mine");
+  EXPECT_EQ(topk[0].attributes.at("producer"), "mine");
+}
+
 TEST_F(ImportManifest, SameInputGivesTheSameBytes) {
   ASSERT_TRUE(import(kManifest, full_contract()));
   const std::string first = read_file(output_);
@@ -326,6 +342,11 @@ TEST_F(ImportManifest, ChangedExportIsRefused) {
             where +
                 "'steps.0.index_cache_write.inputs.index_k': found dtype 'bfloat17', want one of "
                 "2 bytes");
+  EXPECT_EQ(with(R"(\"same_as\":\"/steps/0/index_cache_write/outputs)",
+                 R"(\"same_as\":\"/steps/9/index_cache_write/outputs)"),
+            where + "'steps.0.index_logits_decode.inputs.index_cache': found same_as "
+                    "'/steps/9/index_cache_write/outputs/index_cache', want an object that is "
+                    "stored");
   EXPECT_EQ(with(R"(\"page_size\":\"2\")", R"(\"page_size\":\"9\")"),
             "/steps/0/index_cache_write/inputs/index_cache: found rows of 264 bytes, want at least "
             "1188 from byte 0 (page_size 9)");
