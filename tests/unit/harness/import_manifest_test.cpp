@@ -150,6 +150,44 @@ TEST_F(ImportManifest, CacheBeforeTheWriteIsReconstructed) {
   }
 }
 
+/// Pages 1, 2 (one past the pool) and -1; row 6 belongs to no request.
+TEST_F(ImportManifest, GatheredRowsBeforeTheGatherAreReconstructed) {
+  SafetensorsFile file;
+  file.add("cache", "U8", {2, 264}, std::vector<std::uint8_t>(2 * 264, 9));
+  file.add<std::int32_t>("table", "I32", {1, 3}, {1, 2, -1});
+  file.add<std::int32_t>("cu", "I32", {2}, {0, 6});
+  std::vector<std::uint8_t> keys(7 * 128);
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    keys[i] = static_cast<std::uint8_t>(i / 128 + 1);
+  file.add("k", "U8", {7, 128}, keys);
+  file.add<float>("scale", "F32", {7}, {1, 2, 0, 0, 0, 0, 3});
+  file.write(folder_ / "x.safetensors");
+  write_file(folder_ / "m.json", R"({
+    "contract": {"index_fp8_encoding": "e4m3fn", "index_page_layout": "block_flat", "page_size": 2},
+    "operations": [{"operation": "index_cache_gather",
+      "inputs": {"index_cache": "cache", "block_table": "table", "cu_seq_lens": "cu"},
+      "outputs": {"k_fp8": "k", "k_scale": "scale"}}]})");
+  ImportOptions options;
+  options.input = folder_ / "x.safetensors";
+  options.output = output_;
+  options.manifest = folder_ / "m.json";
+  auto summary = import_safetensors(options);
+  ASSERT_TRUE(summary) << summary.status().what();
+  auto reader = RecordingReader::open(output_);
+  ASSERT_TRUE(reader) << reader.status().what();
+  auto gather = reader->read({0, "index_cache_gather"}, reader->contract());
+  ASSERT_TRUE(gather) << gather.status().what();
+  const RecordedTensor& before = gather->inputs.at("k_fp8");
+  EXPECT_EQ(before.attributes, (Attributes{{"reconstructed", "1"}}));
+  const float scales[] = {7, 7, 7, 7, 7, 7, 3};
+  for (std::int64_t j = 0; j < 7; ++j) {
+    const std::uint8_t want = j < 2 ? 0x5A : static_cast<std::uint8_t>(j + 1);
+    for (std::int64_t d = 0; d < 128; ++d)
+      EXPECT_EQ(before.tensor.as<std::uint8_t>()[j * 128 + d], want) << j;
+    EXPECT_EQ(gather->inputs.at("k_scale").tensor.as<float>()[j], scales[j]) << j;
+  }
+}
+
 TEST_F(ImportManifest, MissingKeyIsNamedAndThePresetFillsIt) {
   EXPECT_EQ(refusal(kManifest, {}), "x.safetensors: /contract (step 0): found no key "
                                     "activation_dtype, want it for index_cache_write");
