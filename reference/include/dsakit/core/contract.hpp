@@ -37,6 +37,22 @@ struct IndexKeyQuant {
   Required<float> qmax;          ///< divisor of the dynamic quantiser: 448, 240 or 224
 };
 
+/// What is needed to quantise indexer queries.
+struct IndexQueryQuant {
+  Required<Fp8Encoding> index_fp8_encoding;
+  Required<ActivationDtype> activation_dtype;
+  Required<ScaleKind> scale_kind;
+  Required<float> index_q_floor; ///< smallest amax that a query row is scaled by
+  Required<float> qmax;
+};
+
+/// What is needed to write MLA records.
+struct MlaQuant {
+  Required<Fp8Encoding> mla_fp8_encoding;
+  Required<ActivationDtype> activation_dtype;
+  Required<float> qmax;
+};
+
 /// A contract as a recording stores it: key -> value text ("index_fp8_encoding" -> "e4m3fn").
 using ContractValues = std::map<std::string, std::string>;
 
