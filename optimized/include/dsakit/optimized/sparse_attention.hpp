@@ -34,6 +34,8 @@ struct SparseAttentionParams {
   Fp8Encoding encoding;
   MlaScaleRead scale_read;
   LseBase lse_base;
+  float* part_latent; // [tokens, splits, heads, 512] and
+  float* part_lse; // [tokens, splits, heads], natural: the launcher points them into its workspace
 };
 
 } // namespace dsakit::optimized
