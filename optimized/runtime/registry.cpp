@@ -7,6 +7,7 @@
 #include "dsakit/optimized/index_logits_decode.hpp"
 #include "dsakit/optimized/index_logits_prefill.hpp"
 #include "dsakit/optimized/index_query_quant.hpp"
+#include "dsakit/optimized/index_weights_fold.hpp"
 #include "dsakit/optimized/mla_cache_write.hpp"
 #include "dsakit/optimized/sparse_attention.hpp"
 #include "dsakit/optimized/topk.hpp"

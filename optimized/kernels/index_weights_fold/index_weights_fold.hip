@@ -2,7 +2,7 @@
 #include <hip/hip_runtime.h>
 
 #include "device/index_weights.hpp"
-#include "dsakit/optimized/index_query_quant.hpp"
+#include "dsakit/optimized/index_weights_fold.hpp"
 
 namespace dsakit::optimized::DSAKIT_ARCH {
 namespace {

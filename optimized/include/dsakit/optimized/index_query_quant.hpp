@@ -1,5 +1,5 @@
-// index_query_quant and index_weights_fold: indexer queries to e4m3, and their scales into the head
-// weights (spec 2.2, 2.3). One launch does both.
+// index_query_quant: indexer queries to e4m3, and their scales into the head weights in the same
+// launch (spec 2.2, 2.3).
 #pragma once
 
 #include <cstdint>
@@ -26,19 +26,6 @@ struct IndexQueryQuantParams {
   float head_scale;    // heads^-0.5
   float softmax_scale; // 128^-0.5
   Fp8Encoding encoding;
-  WeightFold weight_fold;
-};
-
-/// The fold alone, from recorded scales: same formula.
-struct IndexWeightsFoldParams {
-  const std::uint16_t* weights; // [tokens, heads] bf16
-  const float* q_scale;         // [tokens, heads]
-  float* folded;                // [tokens, heads]
-  std::int64_t weights_stride;  // ELEMENTS between tokens of weights
-  std::int64_t tokens;
-  std::int32_t heads;
-  float head_scale;
-  float softmax_scale;
   WeightFold weight_fold;
 };
 
