@@ -16,7 +16,8 @@ Status index_query_quant(const IndexQueryQuant& contract, const std::uint16_t* i
                          std::int64_t rows, std::uint8_t* q_fp8, float* q_scale);
 
 /// folded[t, h] = fl32(fl32(w1 * q_scale) * fl32(128^-0.5)),
-/// w1 = bf16(fl32(w * fl32(heads^-0.5))), without the bf16 rounding for weight_fold fp32.
+/// w1 = fl32(w * fl32(heads^-0.5)), for weight_fold bf16_intermediate rounded to the activation
+/// dtype (spec 2.3: the projection's).
 /// index_weights: [tokens, heads] bits of the activation dtype; q_scale, folded: [tokens, heads].
 Status index_weights_fold(WeightFold fold, ActivationDtype dtype,
                           const std::uint16_t* index_weights, const float* q_scale,
