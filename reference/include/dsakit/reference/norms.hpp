@@ -20,7 +20,12 @@ struct Norm {
   std::int64_t width;
 };
 
-/// Tier simulated: fp32 sums, one rounding to the activation dtype (two for rmsnorm rounding two).
+/// layernorm: y = (x - mean) r w + b, mean and the biased variance over a row
+/// rmsnorm:   y = x r w
+/// r = (mean((x - mean)^2) + eps)^-0.5, without the mean for rmsnorm.
+/// Tier simulated: fp32, sums by halves, the last multiply-add of layernorm fused; one rounding to
+/// the activation dtype, for rmsnorm rounding two another one of x r. bad_input: no bias for
+/// layernorm, a width below 1.
 /// x, y: [rows, width] bits.
 Status apply_norm(const Norm& norm, const std::uint16_t* x, std::int64_t rows, std::uint16_t* y);
 
@@ -30,7 +35,7 @@ Status apply_norm(const Norm& norm, const std::uint16_t* x, std::int64_t rows, s
 Status apply_norm_exact(const Norm& norm, const std::uint16_t* x, std::int64_t rows, double* y,
                         double* bound);
 
-/// index_key_norm: apply_norm over rows of 128.
+/// index_key_norm: apply_norm over rows of 128; another width is bad_input.
 Status index_key_norm(const Norm& norm, const std::uint16_t* index_k_raw, std::int64_t rows,
                       std::uint16_t* index_k);
 
