@@ -7,6 +7,11 @@ namespace dsakit::optimized::DSAKIT_ARCH {
 
 inline constexpr float kMinusInfinity = -__builtin_inff();
 
+/// The larger of two; NaN where either is.
+DSAKIT_DEVICE float larger_or_nan(float a, float b) {
+  return a > b || a != a ? a : b;
+}
+
 DSAKIT_DEVICE float exponential(float x) {
 #if DSAKIT_NVIDIA
   return expf(x);

@@ -5,14 +5,15 @@
 // consecutive codes of its row (two 16-byte loads), and each matrix instruction takes the next few
 // bytes of every lane:
 //
-//            rows a lane holds             its 32 codes of a row     accumulator (v[i])
-//   AMD      l % 16                        32 (l / 16) ... + 31      row 4 (l / 16) + i, column l %
-//   16 NVIDIA   l / 4, l / 4 + 8              32 (l % 4) ... + 31       row l / 4 + 8 (i / 2 % 2),
-//                                                                    column 8 (i / 4) + 2 (l % 4) +
-//                                                                    i % 2
+//           rows of a lane   its 32 codes of a row   accumulator v[i]
+//   AMD     l % 16           32 (l / 16) ... + 31    row 4 (l / 16) + i,
+//                                                    column l % 16
+//   NVIDIA  l / 4, + 8       32 (l % 4) ... + 31     row l / 4 + 8 (i / 2 % 2),
+//                                                    column 8 (i / 4) + 2 (l % 4) + i % 2
 #pragma once
 
 #include "device/fp8.hpp"
+#include "device/math.hpp"
 
 namespace dsakit::optimized::DSAKIT_ARCH {
 
@@ -103,12 +104,11 @@ DSAKIT_DEVICE float sum_over_rows(float x) {
   return x;
 }
 
-/// The largest x, and the sum, over the lanes that hold the same operand rows: in all of them.
+/// The largest x (NaN where one is), and the sum, over the lanes that hold the same operand rows:
+/// in all of them.
 DSAKIT_DEVICE float max_over_quarters(float x) {
-  float other = from_lane_xor<kQuarterStep>(x);
-  x = x > other ? x : other;
-  other = from_lane_xor<2 * kQuarterStep>(x);
-  return x > other ? x : other;
+  x = larger_or_nan(x, from_lane_xor<kQuarterStep>(x));
+  return larger_or_nan(x, from_lane_xor<2 * kQuarterStep>(x));
 }
 DSAKIT_DEVICE float sum_over_quarters(float x) {
   x += from_lane_xor<kQuarterStep>(x);

@@ -6,7 +6,6 @@
 // product with the values wants them in, and works on its own share of the 512 latents.
 #include <hip/hip_runtime.h>
 
-#include "device/math.hpp"
 #include "device/matrix.hpp"
 #include "device/mla_record.hpp"
 #include "dsakit/optimized/sparse_attention.hpp"
@@ -102,7 +101,7 @@ DSAKIT_DEVICE void update_softmax(const AttentionLds& lds, float softmax_scale, 
         for (int depth = 0; depth < kDepths; ++depth)
           dot += lds.score[depth][operand_row(r)][key];
         score[tile][i] = lds.valid[key] ? dot * softmax_scale : kMinusInfinity;
-        if (!(score[tile][i] <= largest)) largest = score[tile][i]; // NaN stays
+        largest = larger_or_nan(largest, score[tile][i]);
       }
     largest = max_over_quarters(largest);
     const bool empty = largest == kMinusInfinity; // and -inf - -inf is NaN
@@ -250,7 +249,7 @@ DSAKIT_KERNEL __launch_bounds__(kBlock) dsakit_sparse_attention_merge(SparseAtte
   const auto part = [&](int split) { return (token * p.splits + split) * p.heads + head; };
   float largest = kMinusInfinity;
   for (int split = 0; split < p.splits; ++split)
-    if (!(p.part_lse[part(split)] <= largest)) largest = p.part_lse[part(split)];
+    largest = larger_or_nan(largest, p.part_lse[part(split)]);
   float sum = 0;
   for (int split = 0; split < p.splits; ++split)
     if (largest != kMinusInfinity) sum += exponential(p.part_lse[part(split)] - largest);
