@@ -4,11 +4,17 @@
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
-set(CMAKE_CXX_FLAGS_RELEASE "-O3")
+string(REPLACE "-DNDEBUG" "" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}") # assertions stay on
+
+set(dsakit_warnings -Wall -Wextra -Wconversion)
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # GCC 12 sees both inside std::string where there is none (its bugs 105651 and 105562).
+  list(APPEND dsakit_warnings -Wno-restrict -Wno-maybe-uninitialized)
+endif()
 
 function(dsakit_flags target)
   target_compile_options(${target} PRIVATE
-    $<$<COMPILE_LANGUAGE:CXX>:-march=x86-64-v3 -ffp-contract=off -Wall -Wextra -Wconversion>)
+    "$<$<COMPILE_LANGUAGE:CXX>:-march=x86-64-v3;-ffp-contract=off;${dsakit_warnings}>")
   if(DSAKIT_WERROR)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
   endif()

@@ -57,14 +57,13 @@ struct Hip {
 #undef DSAKIT_MEMBER
 
   Status check(HipError error, const std::string& call) const {
-    if (error == 0)
-      return {};
+    if (error == 0) return {};
     return {Code::device_error, call + ": " + hipGetErrorName(error)};
   }
 };
 
 Status no_device(std::string why) {
-  return {Code::no_device, "no HIP device: " + std::move(why)};
+  return {Code::no_device, "hip: " + std::move(why)};
 }
 
 /// The library stays loaded: the HIP runtime does not survive being closed.
@@ -73,16 +72,13 @@ Result<Hip> load_hip() {
   void* library = nullptr;
   for (const char* name : kNames) {
     library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (library)
-      break;
+    if (library) break;
   }
-  if (!library)
-    return no_device("libamdhip64.so.7, .so.6 and .so.5 do not load");
+  if (!library) return no_device("libamdhip64.so.7, .so.6 and .so.5 do not load");
   Hip hip;
 #define DSAKIT_LOAD(name, ...)                                                                     \
   hip.name = reinterpret_cast<std::add_pointer_t<__VA_ARGS__>>(dlsym(library, #name));             \
-  if (!hip.name)                                                                                   \
-    return no_device("the HIP runtime has no " #name);
+  if (!hip.name) return no_device("the HIP runtime has no " #name);
   DSAKIT_HIP_FUNCTIONS(DSAKIT_LOAD)
 #undef DSAKIT_LOAD
   return hip;
@@ -96,17 +92,14 @@ public:
     for (void* module : modules_)
       hip_.hipModuleUnload(module);
     for (void* event : {start_, stop_})
-      if (event)
-        hip_.hipEventDestroy(event);
-    if (stream_)
-      hip_.hipStreamDestroy(stream_);
+      if (event) hip_.hipEventDestroy(event);
+    if (stream_) hip_.hipStreamDestroy(stream_);
   }
 
   /// Loads the code objects of `arch` on the current device.
   Status open(Arch arch, std::string description) {
     for (const CodeObject& object : code_objects()) {
-      if (object.arch != arch)
-        continue;
+      if (object.arch != arch) continue;
       void* module = nullptr;
       DSAKIT_TRY(hip_.check(hip_.hipModuleLoadData(&module, object.data),
                             std::string(name(arch)) + " code object"));
@@ -157,8 +150,7 @@ public:
   Status launch(const Launch& launch) override {
     void* function = nullptr;
     for (void* module : modules_)
-      if (hip_.hipModuleGetFunction(&function, module, launch.kernel) == 0)
-        break;
+      if (hip_.hipModuleGetFunction(&function, module, launch.kernel) == 0) break;
     if (!function)
       return {Code::device_error,
               std::string(launch.kernel) + ": in no code object of " + std::string(name(arch_))};
@@ -190,8 +182,7 @@ private:
 std::vector<Arch> embedded_archs() {
   std::vector<Arch> archs;
   for (const CodeObject& object : code_objects())
-    if (archs.empty() || archs.back() != object.arch)
-      archs.push_back(object.arch);
+    if (archs.empty() || archs.back() != object.arch) archs.push_back(object.arch);
   return archs;
 }
 
@@ -199,19 +190,14 @@ std::vector<Arch> embedded_archs() {
 
 Result<std::unique_ptr<Device>> open_hip_device() {
   const std::vector<Arch> archs = embedded_archs();
-  if (archs.empty())
-    return no_device("this build has no code objects");
+  if (archs.empty()) return no_device("this build has no code objects");
   const Result<Hip> hip = load_hip();
-  if (!hip)
-    return hip.status();
+  if (!hip) return hip.status();
   int count = 0;
   HipError error = hip->hipInit(0);
-  if (error == 0)
-    error = hip->hipGetDeviceCount(&count);
-  if (error != 0)
-    return no_device(hip->hipGetErrorName(error));
-  if (count == 0)
-    return no_device("the HIP runtime finds none");
+  if (error == 0) error = hip->hipGetDeviceCount(&count);
+  if (error != 0) return no_device("no device (" + std::string(hip->hipGetErrorName(error)) + ")");
+  if (count == 0) return no_device("no device");
 
   std::string reasons;
   for (int index = 0; index < count; ++index) {
@@ -222,8 +208,7 @@ Result<std::unique_ptr<Device>> open_hip_device() {
     for (std::size_t i = 0; set && i < archs.size(); ++i) {
       auto device = std::make_unique<HipDevice>(*hip);
       const Status opened = device->open(archs[i], description);
-      if (opened)
-        return Result<std::unique_ptr<Device>>(std::move(device));
+      if (opened) return Result<std::unique_ptr<Device>>(std::move(device));
       reasons += (i == 0 ? "" : ", ") + opened.what();
     }
   }

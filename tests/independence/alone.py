@@ -15,7 +15,7 @@ import sys
 
 source, work, reference_library, *arguments = sys.argv[1:]
 source = pathlib.Path(source)
-tree = pathlib.Path(work) / "tree"
+tree = pathlib.Path(work).resolve() / "tree"
 build = tree / "build" / "alone"
 
 shutil.rmtree(tree / "optimized", ignore_errors=True)  # build/ stays: nothing changed, nothing built
@@ -30,8 +30,10 @@ for part in ("CMakeLists.txt", "cmake", "optimized", "reference/include/dsakit/c
 
 # With this, ccache knows the copies for the sources that it has already compiled.
 environment = os.environ | {"CCACHE_BASEDIR": str(tree)}
-subprocess.run(["cmake", "-S", tree, "-B", build, "-G", "Ninja", *arguments], check=True, env=environment)
-subprocess.run(["cmake", "--build", build, "--target", "dsakit_optimized"], check=True, env=environment)
+for command in (["cmake", "-S", tree, "-B", build, "-G", "Ninja", *arguments],
+                ["cmake", "--build", build, "--target", "dsakit_optimized"]):
+    if subprocess.run(command, env=environment).returncode != 0:
+        sys.exit("optimized/ does not build without reference/")
 
 wrong = []
 for folder, other in (("optimized", r"(dsakit/)?reference/|Eigen"), ("reference", r"(dsakit/)?optimized/|(device|kernels|runtime)/")):

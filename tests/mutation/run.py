@@ -19,7 +19,7 @@ import sys
 
 source, work, *arguments = sys.argv[1:]
 source = pathlib.Path(source)
-tree = pathlib.Path(work) / "tree"
+tree = pathlib.Path(work).resolve() / "tree"
 build = tree / "build" / "mutation"
 # With this, ccache knows the copies for the sources that it has already compiled.
 os.environ["CCACHE_BASEDIR"] = str(tree)

@@ -19,7 +19,7 @@ struct Options {
 };
 
 Result<harness::Report> run(const Options& o) {
-  auto rules = load_rules(o.report);
+  auto rules = prepare(o.report);
   DSAKIT_TRY(rules);
   const int threads = o.report.threads > 0 ? o.report.threads : tbb::info::default_concurrency();
   const tbb::global_control limit(tbb::global_control::max_allowed_parallelism,

@@ -53,7 +53,7 @@ std::string repeat(const Options& o) {
 }
 
 Result<harness::Report> run(Options& o) {
-  auto rules = load_rules(o.report);
+  auto rules = prepare(o.report);
   DSAKIT_TRY(rules);
   for (const std::string& text : o.contract) {
     const auto parsed = harness::parse_override(text);

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 #include "exit_codes.hpp"
 
@@ -67,7 +68,13 @@ void ReportOptions::add_to(CLI::App& verb) {
                 "a table for each of several files, and why a kernel was not taken");
 }
 
-dsakit::Result<Rules> load_rules(const ReportOptions& options) {
+dsakit::Result<Rules> prepare(const ReportOptions& options) {
+  if (!options.output.empty()) {
+    const auto folder = std::filesystem::absolute(options.output).parent_path();
+    if (access(folder.c_str(), W_OK | X_OK) != 0)
+      return dsakit::bad_input(options.output +
+                               ": cannot write the report: " + std::strerror(errno));
+  }
   Rules rules = Rules::built_in();
   if (!options.rules.empty()) DSAKIT_TRY(rules.replace_from(options.rules));
   return rules;

@@ -19,8 +19,9 @@ struct ReportOptions {
   void add_to(CLI::App& verb);
 };
 
-/// The built-in rules, or with those of --rules in their place.
-dsakit::Result<dsakit::harness::Rules> load_rules(const ReportOptions& options);
+/// The rules to use: the built-in ones, or those of --rules in their place. Fails here, before any
+/// work, where the folder of -o takes no report.
+dsakit::Result<dsakit::harness::Rules> prepare(const ReportOptions& options);
 
 /// Prints the report, or writes it to -o, then says in one line on stderr what was bad.
 /// Returns the process exit code.

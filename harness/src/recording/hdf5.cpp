@@ -1,7 +1,8 @@
 #include "hdf5.hpp"
 
 #include <algorithm>
-#include <cstdio>
+
+#include "text.hpp"
 
 namespace dsakit::harness::hdf5 {
 namespace {
@@ -32,13 +33,30 @@ Extents contiguous_part(const Shape& shape, std::size_t element_bytes, std::uint
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
+/// Text of the last failure: every HDF5 call clears HDF5's own record of it, closing a handle too.
+std::string& recorded_error() {
+  static std::string text;
+  return text;
+}
+
+/// Called by HDF5 where a call fails; keeps what the innermost function said.
+herr_t record_error(hid_t stack, void*) {
+  return H5Ewalk2(
+      stack, H5E_WALK_UPWARD,
+      [](unsigned depth, const H5E_error2_t* error, void*) -> herr_t {
+        if (depth == 0) recorded_error() = error->desc ? error->desc : "";
+        return 0;
+      },
+      nullptr);
+}
+
 } // namespace
 
 void initialise() {
   static const bool once = [] {
     H5dont_atexit(); // HDF5 1.10 crashes at exit after a full disk
     H5open();
-    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+    H5Eset_auto2(H5E_DEFAULT, record_error, nullptr);
     H5PLset_loading_state(0);
     return true;
   }();
@@ -46,14 +64,7 @@ void initialise() {
 }
 
 std::string last_error() {
-  std::string text;
-  H5Ewalk2(
-      H5E_DEFAULT, H5E_WALK_UPWARD,
-      [](unsigned depth, const H5E_error2_t* error, void* out) -> herr_t {
-        if (depth == 0 && error->desc) *static_cast<std::string*>(out) = error->desc;
-        return 0;
-      },
-      &text);
+  std::string text = std::exchange(recorded_error(), {});
   // System failures come as "..., errno = 28, error message = 'No space left on device', ...".
   constexpr std::string_view kMark = "error message = '";
   if (const auto mark = text.find(kMark); mark != std::string::npos) {
@@ -65,22 +76,6 @@ std::string last_error() {
 
 Status fail(const std::string& path, std::string_view object, const std::string& text) {
   return bad_input(path + ": " + std::string(object) + ": " + text);
-}
-
-std::string quoted(std::string_view text) {
-  constexpr std::size_t kLongest = 60;
-  std::string out = "'";
-  for (char c : text.substr(0, kLongest)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte != 0x7F) {
-      out += c;
-    } else {
-      char escape[5];
-      std::snprintf(escape, sizeof escape, "\\x%02x", byte);
-      out += escape;
-    }
-  }
-  return out + (text.size() > kLongest ? "...'" : "'");
 }
 
 Handle element_type(Dtype dtype) {
@@ -170,11 +165,12 @@ Result<Attributes> read_attributes(hid_t object, const std::string& path, std::s
     H5Aget_name(attribute, key.size(), key.data());
     key.pop_back();
 
-    const std::string where = "attribute " + quoted(key) + ": ";
+    const std::string where = "attribute " + in_quotes(key) + ": ";
     Handle type(H5Aget_type(attribute), H5Tclose);
     if (!type || H5Tget_class(type) != H5T_STRING || H5Tis_variable_str(type) != 0)
       return fail(path, name,
-                  where + "found a " + describe_type(type) + ", want a string of fixed length");
+                  where + "found a " + describe_type(type) +
+                      ", want a string of fixed length (h5py: numpy.bytes_)");
     Handle space(H5Aget_space(attribute), H5Sclose);
     if (H5Sget_simple_extent_type(space) != H5S_SCALAR)
       return fail(path, name, where + "found an array, want one string");
@@ -220,8 +216,8 @@ herr_t Blocks::select(hid_t file_space) const {
 }
 
 Handle Blocks::memory_space() const {
-  const hsize_t elements = bytes() / element_bytes_;
-  return {H5Screate_simple(1, &elements, nullptr), H5Sclose};
+  // Of the block's own shape: with another, HDF5 moves the elements one by one.
+  return {H5Screate_simple(static_cast<int>(count_.size()), count_.data(), nullptr), H5Sclose};
 }
 
 void Blocks::next() {

@@ -47,13 +47,11 @@ private:
 /// Error printing, plug-ins and the exit handler off. Call before any other HDF5 function.
 void initialise();
 
-/// What the innermost failing function of the last HDF5 call said.
+/// What HDF5 said of its last failure, once.
 std::string last_error();
 
 /// "FILE: OBJECT: TEXT"
 Status fail(const std::string& path, std::string_view object, const std::string& text);
-/// 'text' on one line, clipped: for values found in a file.
-std::string quoted(std::string_view text);
 
 /// Type of the stored elements. fp8, fp4 and e8m0 are uint8; bfloat16 and float16 are real floats
 /// (bfloat16 with the bit layout of HDF5 2's predefined type), so that h5dump shows numbers.
@@ -63,8 +61,8 @@ bool holds(hid_t type, Dtype dtype);
 /// "4-byte big-endian float"
 std::string describe_type(hid_t type);
 
-/// Text attributes in fixed-length strings: those lie in checksummed metadata, HDF5's
-/// variable-length ones do not.
+/// Text attributes in fixed-length strings: those lie in checksummed metadata. HDF5's
+/// variable-length ones do not, and a flipped bit there crashes HDF5 1.10.
 herr_t write_attribute(hid_t object, const std::string& name, std::string_view value);
 herr_t write_attributes(hid_t object, const Attributes& values);
 /// All attributes of `object`, each of which must be a text of fixed length.

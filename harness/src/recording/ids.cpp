@@ -35,13 +35,17 @@ private:
 };
 
 std::string at(std::int64_t i) {
-  return "[" + std::to_string(i) + "]";
+  return to_string(Shape{i});
 }
 std::string at(std::int64_t i, std::int64_t j) {
-  return "[" + std::to_string(i) + ", " + std::to_string(j) + "]";
+  return to_string(Shape{i, j});
 }
 std::string range(std::int64_t low, std::int64_t high) {
   return std::to_string(low) + " to " + std::to_string(high);
+}
+
+std::span<const std::int32_t> int32s(const Tensor& tensor) {
+  return {tensor.as<std::int32_t>(), tensor.bytes.size() / sizeof(std::int32_t)};
 }
 
 Status check_write(const Ids& ids, std::int64_t page_size) {
@@ -68,28 +72,6 @@ Status check_entry(const Ids& ids, std::int64_t request, std::int64_t column, st
                   range(-1, pages - 1));
 }
 
-/// The request of each gathered row, -1 for a row of none.
-Result<std::vector<std::int64_t>> gather_requests(const Ids& ids, const Tensor& cu_seq_lens,
-                                                  std::int64_t rows) {
-  const std::int64_t requests = cu_seq_lens.elements() - 1;
-  const auto* cu = cu_seq_lens.as<std::int32_t>();
-  std::vector<std::int64_t> of_row(static_cast<std::size_t>(rows), -1);
-  if (!ids.info(Side::inputs, "row_request")) {
-    for (std::int64_t b = 0; b < requests; ++b)
-      for (std::int64_t j = cu[b]; j < std::min<std::int64_t>(cu[b + 1], rows); ++j)
-        of_row[static_cast<std::size_t>(j)] = b;
-    return of_row;
-  }
-  auto row_request = ids.input("row_request");
-  if (!row_request) return row_request.status();
-  for (std::int64_t j = 0; j < rows; ++j) {
-    const std::int64_t b = row_request->as<std::int32_t>()[j];
-    if (b >= 0 && b < requests && j >= cu[b] && j < cu[b + 1]) // else the row is skipped
-      of_row[static_cast<std::size_t>(j)] = b;
-  }
-  return of_row;
-}
-
 Status check_gather(const Ids& ids, const OperationTensors& op, std::int64_t page_size,
                     const TensorLookup& payload) {
   auto table = ids.input("block_table");
@@ -109,13 +91,18 @@ Status check_gather(const Ids& ids, const OperationTensors& op, std::int64_t pag
   auto scale = payload(*k_scale);
   if (!scale) return scale.status();
 
+  Tensor row_request;
+  if (ids.info(Side::inputs, "row_request")) {
+    auto loaded = ids.input("row_request");
+    if (!loaded) return loaded.status();
+    row_request = std::move(*loaded);
+  }
   const std::int64_t rows = k_scale->shape[0];
-  auto of_row = gather_requests(ids, *cu_seq_lens, rows);
-  if (!of_row) return of_row.status();
+  const auto of_row = gather_requests(int32s(*cu_seq_lens), int32s(row_request), rows);
   const std::int64_t columns = table->shape[1];
   const std::int64_t pages = ids.info(Side::inputs, "index_cache")->shape[0];
   for (std::int64_t j = 0; j < rows; ++j) {
-    const std::int64_t b = (*of_row)[static_cast<std::size_t>(j)];
+    const std::int64_t b = of_row[static_cast<std::size_t>(j)];
     if (b < 0) continue;
     const std::int64_t column = (j - cu[b]) / page_size;
     if (column >= columns)
@@ -171,6 +158,22 @@ Status check_logits(const Ids& ids, const OperationTensors& op, std::int64_t pag
 }
 
 } // namespace
+
+std::vector<std::int64_t> gather_requests(std::span<const std::int32_t> cu_seq_lens,
+                                          std::span<const std::int32_t> row_request,
+                                          std::int64_t rows) {
+  std::vector<std::int64_t> of_row(static_cast<std::size_t>(rows), -1);
+  const auto requests = static_cast<std::int64_t>(cu_seq_lens.size()) - 1;
+  for (std::int64_t b = 0; b < requests; ++b) {
+    const auto i = static_cast<std::size_t>(b);
+    const std::int64_t begin = std::max(cu_seq_lens[i], 0);
+    const std::int64_t end = std::min<std::int64_t>(cu_seq_lens[i + 1], rows);
+    for (std::int64_t j = begin; j < end; ++j)
+      if (row_request.empty() || row_request[static_cast<std::size_t>(j)] == b)
+        of_row[static_cast<std::size_t>(j)] = b;
+  }
+  return of_row;
+}
 
 Status check_ids(const OperationTensors& op, const ContractValues& contract,
                  const TensorLookup& payload) {

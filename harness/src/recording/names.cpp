@@ -50,6 +50,18 @@ bool valid_tensor_name(std::string_view name) {
   });
 }
 
+Status check_writable(const std::string& path, const TensorInfo& info) {
+  const auto fail = [&](const std::string& text) {
+    return bad_input(path + ": " + info.object + ": " + text);
+  };
+  if (!valid_tensor_name(info.name())) return fail("found an unusable tensor name");
+  if (info.shape.empty()) return fail("found a scalar, want at least one axis");
+  if (info.axes.size() != info.shape.size())
+    return fail("found " + std::to_string(info.axes.size()) + " axis names, want one for each of " +
+                to_string(info.shape));
+  return {};
+}
+
 std::optional<std::int64_t> parse_step(std::string_view text) {
   std::int64_t step = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);

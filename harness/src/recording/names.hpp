@@ -20,6 +20,9 @@ std::optional<std::size_t> causal_position(std::string_view operation);
 /// character, not "." alone.
 bool valid_tensor_name(std::string_view name);
 
+/// bad_input for a tensor that a reader would refuse: its name, a scalar, axes without names.
+Status check_writable(const std::string& path, const TensorInfo& info);
+
 /// The step of "0", "17", ...; nullopt for anything else, leading zeros included.
 std::optional<std::int64_t> parse_step(std::string_view text);
 

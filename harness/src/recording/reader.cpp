@@ -11,6 +11,7 @@
 #include "hdf5.hpp"
 #include "names.hpp"
 #include "structure.hpp"
+#include "text.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -18,7 +19,6 @@ namespace {
 using hdf5::fail;
 using hdf5::Handle;
 using hdf5::last_error;
-using hdf5::quoted;
 
 constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n";
 
@@ -134,7 +134,7 @@ Status check_storage(hid_t dataset, std::uint64_t bytes, const Shape& shape,
     if (filter != H5Z_FILTER_FLETCHER32 && filter != H5Z_FILTER_SHUFFLE &&
         filter != H5Z_FILTER_DEFLATE)
       return fail(path, object,
-                  "found filter " + std::to_string(filter) + " " + quoted(filter_name) +
+                  "found filter " + std::to_string(filter) + " " + in_quotes(filter_name) +
                       ", want fletcher32, shuffle or deflate");
     deflated = deflated || filter == H5Z_FILTER_DEFLATE;
   }
@@ -148,10 +148,11 @@ Status check_storage(hid_t dataset, std::uint64_t bytes, const Shape& shape,
                 "found " + std::to_string(stored) + " bytes of storage, want " +
                     std::to_string(bytes) + " for shape " + to_string(shape));
   if (layout == H5D_CHUNKED) {
+    Handle space(H5Dget_space(dataset), H5Sclose);
     std::vector<hsize_t> chunk(shape.size());
     hsize_t found = 0;
     if (H5Pget_chunk(create, static_cast<int>(chunk.size()), chunk.data()) < 0 ||
-        H5Dget_num_chunks(dataset, H5S_ALL, &found) < 0)
+        H5Dget_num_chunks(dataset, space, &found) < 0)
       return fail(path, object, "cannot be read: " + last_error());
     hsize_t want = 1;
     for (std::size_t i = 0; i < chunk.size(); ++i)
@@ -196,7 +197,8 @@ Result<TensorInfo> describe(hid_t dataset, const std::string& path, const std::s
   const std::string dtype_text = attributes->at("dtype");
   const auto dtype = parse_dtype(dtype_text);
   if (!dtype)
-    return fail(path, object, "found dtype " + quoted(dtype_text) + ", want a name that is known");
+    return fail(path, object,
+                "found dtype " + in_quotes(dtype_text) + ", want a name that is known");
   info.dtype = *dtype;
   Handle type(H5Dget_type(dataset), H5Tclose);
   if (!type || !hdf5::holds(type, *dtype))
@@ -211,7 +213,7 @@ Result<TensorInfo> describe(hid_t dataset, const std::string& path, const std::s
   info.axes = split_axes(attributes->at("axes"));
   if (info.axes.size() != info.shape.size())
     return fail(path, object,
-                "found axes " + quoted(attributes->at("axes")) + ", want one for each axis of " +
+                "found axes " + in_quotes(attributes->at("axes")) + ", want one for each axis of " +
                     to_string(info.shape));
   DSAKIT_TRY(check_storage(dataset, bytes, info.shape, path, object));
   attributes->erase("dtype");
@@ -236,8 +238,8 @@ struct RecordingReader::State {
   std::vector<OperationId> operations;
   std::vector<OperationEntry> entries; ///< as operations
   std::vector<TensorInfo> weights;
-  std::set<std::string> stored; ///< one object of each dataset that is stored
-  std::set<haddr_t> groups, datasets;
+  std::set<haddr_t> groups;
+  std::map<std::string, haddr_t> datasets; ///< address of each object
 
   Status load();
   Result<Handle> open_group(const std::string& name);
@@ -246,6 +248,7 @@ struct RecordingReader::State {
   Status load_attributes(const std::string& group, Attributes& values);
   Status load_tensors(const std::string& group, std::vector<TensorInfo>& tensors);
   Status load_step(const std::string& step);
+  void name_stored_objects();
   Status check_operations();
   ContractValues contract_of(std::int64_t step) const;
   const OperationEntry* find(const OperationId& id) const;
@@ -266,11 +269,11 @@ Status RecordingReader::State::load() {
     return fail(path, "/", "found no attribute format, want " + std::string(kRecordingFormat));
   if (root.at("format") != kRecordingFormat)
     return fail(path, "/",
-                "found format " + quoted(root.at("format")) + ", want " +
+                "found format " + in_quotes(root.at("format")) + ", want " +
                     std::string(kRecordingFormat));
   if (!root.count("level") || root.at("level") != "full")
     return fail(path, "/",
-                "found level " + (root.count("level") ? quoted(root.at("level")) : "none") +
+                "found level " + (root.count("level") ? in_quotes(root.at("level")) : "none") +
                     ", want full");
   DSAKIT_TRY(only("/", {"contract", "config", "provenance", "steps", "weights"}));
   DSAKIT_TRY(load_attributes("/contract", contract));
@@ -291,7 +294,21 @@ Status RecordingReader::State::load() {
   });
   for (const OperationEntry& entry : entries)
     operations.push_back(entry.id);
+  name_stored_objects();
   return check_operations();
+}
+
+void RecordingReader::State::name_stored_objects() {
+  std::map<haddr_t, std::string> first;
+  const auto name = [&](std::vector<TensorInfo>& tensors) {
+    for (TensorInfo& info : tensors)
+      info.stored_as = first.try_emplace(datasets.at(info.object), info.object).first->second;
+  };
+  name(weights);
+  for (OperationEntry& entry : entries) {
+    name(entry.inputs);
+    name(entry.outputs);
+  }
 }
 
 /// A group is entered once: a second way into it is a cycle, or data that would count twice.
@@ -355,7 +372,7 @@ Status RecordingReader::State::load_tensors(const std::string& group,
     if (info.type != H5O_TYPE_DATASET) return fail(path, object, "found no dataset, want one");
     auto tensor = describe(dataset, path, object);
     if (!tensor) return tensor.status();
-    if (datasets.insert(info.addr).second) stored.insert(object);
+    datasets[object] = info.addr;
     tensors.push_back(std::move(*tensor));
   }
   return {};
@@ -364,7 +381,7 @@ Status RecordingReader::State::load_tensors(const std::string& group,
 Status RecordingReader::State::load_step(const std::string& name) {
   const std::string group = "/steps/" + name;
   const auto step = parse_step(name);
-  if (!step) return fail(path, group, "found step " + quoted(name) + ", want a number");
+  if (!step) return fail(path, group, "found step " + in_quotes(name) + ", want a number");
   if (Attributes differs; true) {
     DSAKIT_TRY(load_attributes(group, differs));
     step_contracts.emplace(*step, std::move(differs));
@@ -374,7 +391,7 @@ Status RecordingReader::State::load_step(const std::string& name) {
   for (const std::string& operation : *names) {
     if (!causal_position(operation))
       return fail(path, group + "/" + operation,
-                  "found operation " + quoted(operation) + ", want one that is known");
+                  "found operation " + in_quotes(operation) + ", want one that is known");
     OperationEntry entry;
     entry.id = {*step, operation};
     const std::string where = group + "/" + operation;
@@ -517,7 +534,7 @@ Status RecordingReader::verify() const {
   const auto ignore = [](std::span<const std::byte>) -> Status { return {}; };
   const auto verify_all = [&](const std::vector<TensorInfo>& tensors) -> Status {
     for (const TensorInfo& info : tensors)
-      if (state_->stored.count(info.object)) DSAKIT_TRY(state_->stream(info, ignore));
+      if (info.stored_as == info.object) DSAKIT_TRY(state_->stream(info, ignore));
     return {};
   };
   DSAKIT_TRY(verify_all(state_->weights));

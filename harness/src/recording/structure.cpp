@@ -9,6 +9,7 @@
 #include "dsakit/core/operations.hpp"
 #include "hdf5.hpp"
 #include "names.hpp"
+#include "text.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -152,7 +153,7 @@ Result<std::int64_t> check_page(const OperationTensors& op, const TensorInfo& ca
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), offset);
     if (error != std::errc{} || end != value.data() + value.size() || offset < 0)
       return hdf5::fail(op.path, cache.object,
-                        "found page_offset " + hdf5::quoted(value) + ", want bytes >= 0");
+                        "found page_offset " + in_quotes(value) + ", want bytes >= 0");
   }
   constexpr std::int64_t kRecordBytes = 132;
   if (cache.shape[1] - offset < page_size * kRecordBytes || offset > cache.shape[1])
@@ -169,7 +170,7 @@ Status check_outputs(const OperationTensors& op, const Operation& known) {
   for (const TensorInfo& tensor : op.outputs) {
     if (!has_word(known.outputs, tensor.output()))
       return hdf5::fail(op.path, tensor.object,
-                        "found output " + hdf5::quoted(tensor.output()) +
+                        "found output " + in_quotes(tensor.output()) +
                             ", want one of: " + std::string(known.outputs));
     if (!has_word(known.accumulating, tensor.output())) continue;
     const auto text = tensor.attributes.find("accumulation");
@@ -207,10 +208,10 @@ Status check_structure(const OperationTensors& op, const ContractValues& contrac
   if (!pages) return pages.status();
   if (is_mxfp4(pages->index_page_layout)) return {};
 
+  DSAKIT_TRY(check_outputs(op, *known));
   for (const std::string& input : words(known->inputs))
     if (!find_tensor(op.inputs, input))
       return hdf5::fail(op.path, object_path(op.id, Side::inputs, input), "is missing");
-  DSAKIT_TRY(check_outputs(op, *known));
 
   SharedExtents extents;
   std::optional<std::int64_t> page_offset;

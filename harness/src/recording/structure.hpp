@@ -1,7 +1,9 @@
 // What the tensors of a replayed operation must look like, and which ids they may hold.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,12 @@ Status check_structure(const OperationTensors& operation, const ContractValues& 
 
 /// unsupported where the contract names an MXFP4 layout for an operation in kOperations.
 Status check_replayable(const OperationTensors& operation, const ContractValues& contract);
+
+/// The request of each gathered row, -1 for a row that belongs to none and is skipped: the one that
+/// row_request names if its range holds the row, or without row_request the one whose range does.
+std::vector<std::int64_t> gather_requests(std::span<const std::int32_t> cu_seq_lens,
+                                          std::span<const std::int32_t> row_request,
+                                          std::int64_t rows);
 
 /// Finds the payload of a tensor of the operation.
 using TensorLookup = std::function<Result<Tensor>(const TensorInfo&)>;

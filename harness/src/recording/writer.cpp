@@ -1,11 +1,7 @@
-#include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <set>
 
-#include <fcntl.h>
-#include <unistd.h>
-
+#include "atomic_file.hpp"
 #include "hdf5.hpp"
 #include "names.hpp"
 
@@ -17,15 +13,13 @@ using hdf5::last_error;
 
 struct RecordingWriter::State {
   std::string path;
-  std::string temporary;
-  bool deflate = false;
+  AtomicFile target; // before `file`, so that HDF5 closes first
+  bool deflate;
   Handle file;
   std::set<std::string> groups;
 
-  ~State() {
-    file.close(); // after a failure this fails again, which no longer matters
-    if (!temporary.empty()) ::unlink(temporary.c_str());
-  }
+  State(AtomicFile atomic, WriterOptions options)
+      : path(atomic.target()), target(std::move(atomic)), deflate(options.deflate) {}
 
   Status create();
   Status group(const std::string& name);
@@ -39,29 +33,13 @@ struct RecordingWriter::State {
 };
 
 Status RecordingWriter::State::create() {
-  const std::filesystem::path target(path);
-  std::error_code ignored;
-  if (target.filename().empty() || std::filesystem::is_directory(target, ignored))
-    return bad_input(path + ": found a directory, want a file to write");
-  static int count = 0; // two writers of one process may have the same target
-  const std::string name = "." + target.filename().string() + "." + std::to_string(::getpid()) +
-                           "." + std::to_string(count++) + ".tmp";
-  temporary = (target.parent_path() / name).string();
-  // Created here first, because HDF5 does not say why it cannot.
-  const int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor < 0) {
-    temporary.clear();
-    return bad_input(path + ": cannot be written: " + std::strerror(errno));
-  }
-  ::close(descriptor);
-
   hdf5::initialise();
   Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
   H5Pset_obj_track_times(creation, false);
   Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
   H5Pset_file_locking(access, false, true);
-  file = Handle(H5Fcreate(temporary.c_str(), H5F_ACC_TRUNC, creation, access), H5Fclose);
+  file = Handle(H5Fcreate(target.temporary().c_str(), H5F_ACC_TRUNC, creation, access), H5Fclose);
   if (!file || hdf5::write_attribute(file, "format", kRecordingFormat) < 0 ||
       hdf5::write_attribute(file, "level", "full") < 0)
     return failed("/");
@@ -98,24 +76,8 @@ Status RecordingWriter::State::group_attributes(const std::string& name, const A
   return {};
 }
 
-namespace {
-
-/// Writes nothing that the reader would refuse.
-Status check_info(const std::string& path, const TensorInfo& info) {
-  if (!valid_tensor_name(info.name()))
-    return fail(path, info.object, "found an unusable tensor name");
-  if (info.shape.empty()) return fail(path, info.object, "found a scalar, want at least one axis");
-  if (info.axes.size() != info.shape.size())
-    return fail(path, info.object,
-                "found " + std::to_string(info.axes.size()) + " axis names, want one for each of " +
-                    to_string(info.shape));
-  return {};
-}
-
-} // namespace
-
 Status RecordingWriter::State::add(const TensorInfo& info, const BlockSource& source) {
-  DSAKIT_TRY(check_info(path, info));
+  DSAKIT_TRY(check_writable(path, info));
   DSAKIT_TRY(parent_of(info.object));
 
   const std::size_t element_bytes = size_of(info.dtype);
@@ -161,16 +123,7 @@ Status RecordingWriter::State::add(const TensorInfo& info, const BlockSource& so
 
 Status RecordingWriter::State::commit() {
   if (file.close() < 0) return bad_input(path + ": cannot be written: " + last_error());
-  // A network file system or a quota may refuse only now.
-  const int descriptor = ::open(temporary.c_str(), O_RDONLY | O_CLOEXEC);
-  const bool synced = descriptor >= 0 && ::fsync(descriptor) == 0;
-  const int error = errno;
-  if (descriptor >= 0) ::close(descriptor);
-  if (!synced) return bad_input(path + ": cannot be written: " + std::strerror(error));
-  if (std::rename(temporary.c_str(), path.c_str()) != 0)
-    return bad_input(path + ": cannot be written: " + std::strerror(errno));
-  temporary.clear();
-  return {};
+  return target.commit();
 }
 
 RecordingWriter::RecordingWriter(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -179,9 +132,9 @@ RecordingWriter& RecordingWriter::operator=(RecordingWriter&&) noexcept = defaul
 RecordingWriter::~RecordingWriter() = default;
 
 Result<RecordingWriter> RecordingWriter::create(const std::string& path, WriterOptions options) {
-  auto state = std::make_unique<State>();
-  state->path = path;
-  state->deflate = options.deflate;
+  auto target = AtomicFile::create(path);
+  if (!target) return target.status();
+  auto state = std::make_unique<State>(std::move(*target), options);
   DSAKIT_TRY(state->create());
   return RecordingWriter(std::move(state));
 }
@@ -205,13 +158,17 @@ Status RecordingWriter::add(const TensorInfo& info, const BlockSource& source) {
 
 Status RecordingWriter::add(const std::string& object, const RecordedTensor& tensor) {
   const std::byte* next = tensor.tensor.bytes.data();
-  return state_->add(
-      {object, tensor.tensor.dtype, tensor.tensor.shape, tensor.axes, tensor.attributes},
-      [&](std::span<std::byte> block) -> Status {
-        std::memcpy(block.data(), next, block.size());
-        next += block.size();
-        return {};
-      });
+  const TensorInfo info{.object = object,
+                        .stored_as = {},
+                        .dtype = tensor.tensor.dtype,
+                        .shape = tensor.tensor.shape,
+                        .axes = tensor.axes,
+                        .attributes = tensor.attributes};
+  return state_->add(info, [&](std::span<std::byte> block) -> Status {
+    std::memcpy(block.data(), next, block.size());
+    next += block.size();
+    return {};
+  });
 }
 
 Status RecordingWriter::link(const std::string& existing, const std::string& object) {

@@ -79,6 +79,7 @@ public:
 
   Result<Report> run() {
     report_.verb = "compare";
+    report_.against = options_.want;
     report_.environment = capture_environment();
     report_.files.push_back({options_.got, Verdict::skipped, false, {}, got_.contract(), {}});
     DSAKIT_TRY(same_contract(got_.contract(), want_.contract(), 0));

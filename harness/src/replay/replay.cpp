@@ -53,6 +53,7 @@ public:
     report_.verb = "replay";
     report_.environment = capture_environment();
     open(*files);
+    if (interrupted()) return interruption();
     DSAKIT_TRY(check_overrides_used());
     if (any_bad() && !options_.keep_going) return finish();
 
@@ -97,6 +98,9 @@ private:
                        [](const Entry& e) { return e.report.bad_input; });
   }
 
+  bool interrupted() const { return options_.interrupted && *options_.interrupted; }
+  static Status interruption() { return {Code::interrupted, "interrupted"}; }
+
   bool wanted(const OperationId& id) const {
     return options_.operation.empty() || id.operation == options_.operation;
   }
@@ -104,6 +108,7 @@ private:
   /// Everything about the files that needs no device: structure, checksums, rules.
   void open(const std::vector<std::string>& files) {
     for (const std::string& file : files) {
+      if (interrupted()) return;
       Entry& entry = entries_.emplace_back();
       entry.report.file = file;
       auto reader = RecordingReader::open(file);
@@ -201,7 +206,7 @@ private:
 
   Status replay_file(Entry& entry) {
     for (const OperationId& id : entry.reader->operations()) {
-      if (options_.interrupted && *options_.interrupted) return {Code::interrupted, "interrupted"};
+      if (interrupted()) return interruption();
       if (!wanted(id)) continue;
       if (const Status status = replay_operation(entry, id); !status) {
         // What the other operations said stays in the report.
@@ -301,8 +306,7 @@ private:
     line.tensor = tensor;
     line.subject = name(c.got.kind);
     line.against = name(c.want.kind);
-    line.reproduce = "dsakit replay " + shell_word(entry.report.file) + " --operation " +
-                     id.operation + (options_.repeat.empty() ? "" : " " + options_.repeat);
+    line.reproduce = reproduce(entry, id);
     const bool of_kernel = c.got.kind == Producer::Kind::kernel;
     if (of_kernel && kernel) {
       line.kernel = kernel->kernel;
@@ -338,6 +342,15 @@ private:
     }
     report_.lines.push_back(std::move(line));
     return {};
+  }
+
+  std::string reproduce(const Entry& entry, const OperationId& id) const {
+    std::string command;
+    const auto& variables = report_.environment.variables;
+    if (const auto forced = variables.find("DSAKIT_FORCE_KERNEL"); forced != variables.end())
+      command = forced->first + "=" + shell_word(forced->second) + " ";
+    command += "dsakit replay " + shell_word(entry.report.file) + " --operation " + id.operation;
+    return options_.repeat.empty() ? command : command + " " + options_.repeat;
   }
 
   static Verdict verdict_of(const Status& status) {

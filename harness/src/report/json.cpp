@@ -113,6 +113,7 @@ std::string to_json(const Report& report) {
   Json document;
   document["schema"] = "dsakit-report/1";
   document["verb"] = report.verb;
+  put(document, "against", report.against);
   document["verdict"] = name(report.verdict());
   put(document, "device", report.device);
   put(document, "host_arch", report.host_arch);

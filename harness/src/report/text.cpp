@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <set>
+#include <tuple>
 
 #include "dsakit/harness/report.hpp"
 
@@ -139,6 +141,7 @@ private:
 
   void header() {
     text_ += "dsakit " + report_.environment.version + " " + report_.verb;
+    if (!report_.against.empty()) text_ += " against " + report_.against;
     if (!report_.device.empty()) text_ += " on " + report_.environment.device;
     if (report_.device == "host") text_ += ": a model of AMD lanes on this CPU, no AMD hardware";
     text_ += "\n";
@@ -222,19 +225,29 @@ private:
   }
 
   void summary_of_files() {
+    const std::string folder = common_folder();
+    if (!folder.empty()) text_ += "folder " + folder + "\n";
     std::vector<std::vector<std::string>> rows = {
         {"file", "operations", "compared", "wrong", "worst used", "time", "result"}};
     for (const ReportFile& file : report_.files) {
       const Summary summary = report_.summary(file.file);
-      rows.push_back({file.file, std::to_string(summary.operations),
+      rows.push_back({file.file.substr(folder.size()), std::to_string(summary.operations),
                       std::to_string(summary.comparisons), count(summary.mismatches),
                       short_number(summary.worst_used),
                       summary.time_us > 0 ? duration(summary.time_us) : "-", result(file.verdict)});
     }
     text_ += table(rows, "");
     for (const ReportFile& file : report_.files)
-      if (!file.reason.empty())
-        text_ += wrapped(std::string(name(file.verdict)) + ": ", words(file.reason));
+      if (file.bad_input) text_ += wrapped("error: ", words(file.reason));
+  }
+
+  /// "golden/data/" where every file lies right there.
+  std::string common_folder() const {
+    const std::string& first = report_.files[0].file;
+    const std::string folder = first.substr(0, first.rfind('/') + 1);
+    for (const ReportFile& file : report_.files)
+      if (file.file.substr(0, file.file.rfind('/') + 1) != folder) return {};
+    return folder;
   }
 
   void first_failure() {
@@ -261,8 +274,27 @@ private:
     if (!line->tightest_gate.empty())
       text_ += "  tightest passing gate: " + line->tightest_gate + "\n";
     if (!line->hint.empty()) text_ += wrapped("  hint: ", words(line->hint));
-    if (!line->reproduce.empty())
-      text_ += "  reproduce: " + line->reproduce + "\n"; // one line, to be copied
+    // One line, to be copied.
+    if (!line->reproduce.empty()) text_ += "  reproduce: " + line->reproduce + "\n";
+    others(*line);
+  }
+
+  /// The other operations that did not pass.
+  void others(const ReportLine& first) {
+    std::set<std::tuple<std::string, std::int64_t, std::string>> told = {
+        {first.file, first.step, first.operation}};
+    std::vector<std::string> lines;
+    for (const ReportLine& line : report_.lines)
+      if (failed(line.verdict) && told.emplace(line.file, line.step, line.operation).second)
+        lines.push_back(result(line.verdict) + " too: " + line.operation + " step " +
+                        std::to_string(line.step) +
+                        (report_.files.size() > 1 ? ", " + line.file : std::string()));
+    constexpr std::size_t kShown = 8;
+    for (std::size_t i = 0; i < std::min(lines.size(), kShown); ++i)
+      text_ += lines[i] + "\n";
+    if (lines.size() > kShown)
+      text_ += "... and " + plural(static_cast<std::int64_t>(lines.size() - kShown), "operation") +
+               " more\n";
   }
 
   void verdict() {

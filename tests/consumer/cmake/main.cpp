@@ -16,8 +16,7 @@ int fail(const Status& status) {
 
 int main() {
   auto opened = optimized::open_device(optimized::DeviceKind::host);
-  if (!opened)
-    return fail(opened.status());
+  if (!opened) return fail(opened.status());
   optimized::Device& device = **opened;
 
   constexpr int kPageBytes = 16 * 132;
@@ -27,14 +26,11 @@ int main() {
   const std::size_t bytes[3] = {256, sizeof slot, kPageBytes};
   for (int i = 0; i < 3; ++i) {
     auto allocated = device.allocate(bytes[i]);
-    if (!allocated)
-      return fail(allocated.status());
+    if (!allocated) return fail(allocated.status());
     memory[i] = *allocated;
   }
-  if (Status s = device.upload(memory[0], key.data(), bytes[0]); !s)
-    return fail(s);
-  if (Status s = device.upload(memory[1], &slot, bytes[1]); !s)
-    return fail(s);
+  if (Status s = device.upload(memory[0], key.data(), bytes[0]); !s) return fail(s);
+  if (Status s = device.upload(memory[1], &slot, bytes[1]); !s) return fail(s);
 
   optimized::IndexCacheWriteParams params{};
   params.index_k = static_cast<const std::uint16_t*>(memory[0]);
@@ -50,16 +46,12 @@ int main() {
   params.encoding = Fp8Encoding::e4m3fn;
   params.layout = IndexPageLayout::block_flat;
   const auto kernel = optimized::pick(device.arch(), params);
-  if (!kernel)
-    return fail(kernel.status());
-  if (Status s = (*kernel)->launch(params, nullptr, 0, device.stream()); !s)
-    return fail(s);
-  if (Status s = device.synchronize(); !s)
-    return fail(s);
+  if (!kernel) return fail(kernel.status());
+  if (Status s = (*kernel)->launch(params, nullptr, 0, device.stream()); !s) return fail(s);
+  if (Status s = device.synchronize(); !s) return fail(s);
 
   std::uint8_t code = 0;
-  if (Status s = device.download(&code, memory[2], 1); !s)
-    return fail(s);
+  if (Status s = device.download(&code, memory[2], 1); !s) return fail(s);
   for (void* block : memory)
     device.release(block);
   // scale 2^ceil(log2(1 / 448)) = 2^-8, so the code is that of 256: exponent 8 + 7, mantissa 0.

@@ -9,7 +9,8 @@
 #include "dsakit/core/status.hpp"
 #include "dsakit/optimized/index_cache_write.hpp"
 
-extern "C" __global__ void dsakit_index_cache_write_e4m3fn(dsakit::optimized::IndexCacheWriteParams);
+extern "C" __global__ void
+    dsakit_index_cache_write_e4m3fn(dsakit::optimized::IndexCacheWriteParams);
 
 namespace dsakit::optimized::hip {
 Status index_cache_write(const IndexCacheWriteParams&, void* workspace, std::size_t workspace_bytes,
@@ -21,13 +22,11 @@ namespace {
 constexpr int kPageBytes = 16 * 132;
 
 bool ok(hipError_t error, const char* call) {
-  if (error != hipSuccess)
-    std::fprintf(stderr, "%s: %s\n", call, hipGetErrorString(error));
+  if (error != hipSuccess) std::fprintf(stderr, "%s: %s\n", call, hipGetErrorString(error));
   return error == hipSuccess;
 }
 #define CALL(...)                                                                                  \
-  if (!ok(__VA_ARGS__, #__VA_ARGS__))                                                              \
-  return 1
+  if (!ok(__VA_ARGS__, #__VA_ARGS__)) return 1
 
 } // namespace
 
@@ -83,8 +82,8 @@ int main() {
     // scale 2^-8, so 1.0 is the code of 256: 0x78.
     for (int i = 0; i < 128; ++i)
       if (page[i] != 0x78) {
-        std::fprintf(stderr, "%s: byte %d is %#x, want 0x78\n",
-                     by_launcher ? "launcher" : "kernel", i, page[i]);
+        std::fprintf(stderr, "%s: byte %d is %#x, want 0x78\n", by_launcher ? "launcher" : "kernel",
+                     i, page[i]);
         return 1;
       }
   }

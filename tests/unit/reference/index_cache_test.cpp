@@ -10,6 +10,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "dsakit/reference/formats.hpp"
@@ -287,6 +288,9 @@ TEST(IndexKeyQuant, InfinitySaturatesUnderTheScaleOfTheLargestFiniteInput) {
       quantised(quant_of(pages_of(1), ScaleKind::ue8m0, ActivationDtype::fp16), fp16_infinity);
   EXPECT_EQ(record.scale, 256.0f); // that of 65504
   EXPECT_EQ(record.codes[127], 0x7E);
+  EXPECT_EQ(
+      quantised(quant_of(pages_of(1), ScaleKind::fp32, ActivationDtype::fp16), fp16_infinity).scale,
+      65504.0f / 448.0f);
 }
 
 // ---- Write --------------------------------------------------------------------------------------
@@ -426,8 +430,10 @@ TEST(IndexCacheGather, FindsEachTokenOfEachRequestWithOrWithoutRowRequest) {
 TEST(IndexCacheGather, RowsOutsideEveryRequestOrTheirOwnStay) {
   const IndexPages contract = pages_of(2);
   const auto pool = ramp_pool(contract, 3);
-  const std::vector<std::int32_t> table = {2, 1, 0, 2}; // 2 requests, 2 columns
-  const std::vector<std::int32_t> cu_seq_lens = {1, 4, 6};
+  // 2 requests, 2 columns; what follows them would pass for a third request.
+  const std::vector<std::int32_t> table = {2, 1, 0, 2, 1, 1};
+  const std::vector<std::int32_t> ends = {1, 4, 6, 7};
+  const std::span cu_seq_lens(ends.data(), 3);
   const IndexCache<const std::uint8_t> cache = {pool.data(), 3, 2 * 132};
   {
     Gathered out(7); // rows 0 and 6 lie before and after all requests
@@ -441,7 +447,7 @@ TEST(IndexCacheGather, RowsOutsideEveryRequestOrTheirOwnStay) {
   }
   {
     Gathered out(7);
-    const std::vector<std::int32_t> row_request = {0, -1, 2, 1, 1, 0, 1};
+    const std::vector<std::int32_t> row_request = {0, -1, 2, 1, 1, 0, 2};
     ASSERT_TRUE(index_cache_gather(contract, cache, {table.data(), 2, 2}, cu_seq_lens, row_request,
                                    7, out.k_fp8.data(), out.k_scale.data()));
     for (std::int64_t row : {0, 1, 2, 3, 5, 6})

@@ -39,6 +39,8 @@ std::string weight_path(std::string_view name);
 /// A tensor as the file describes it, without its payload.
 struct TensorInfo {
   std::string object; ///< object_path or weight_path
+  /// Set by the reader: `object`, or the earlier object of operations() that it is stored with.
+  std::string stored_as;
   Dtype dtype = Dtype::uint8;
   Shape shape;
   std::vector<std::string> axes; ///< a name per axis

@@ -86,6 +86,7 @@ struct Summary {
 
 struct Report {
   std::string verb;      ///< replay | compare
+  std::string against;   ///< of compare: the recording that judged
   std::string device;    ///< host | hip | cuda; empty where no kernel was asked for
   std::string host_arch; ///< of the host device
   Environment environment;

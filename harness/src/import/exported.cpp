@@ -1,0 +1,181 @@
+#include "dsakit/harness/export.hpp"
+
+#include "../recording/names.hpp"
+#include "../recording/text.hpp"
+#include "json.hpp"
+#include "sources.hpp"
+
+namespace dsakit::harness {
+namespace {
+
+using Json = nlohmann::json;
+
+/// "/steps/0/x/inputs/y" -> "steps.0.x.inputs.y"
+std::string exported_name(const std::string& object) {
+  std::string name = object.substr(1);
+  for (char& c : name)
+    if (c == '/') c = '.';
+  return name;
+}
+
+std::string joined(const std::vector<std::string>& axes) {
+  std::string text;
+  for (const std::string& axis : axes)
+    text += (text.empty() ? "" : ",") + axis;
+  return text;
+}
+
+Json describe(const TensorInfo& info) {
+  Json json = {{"axes", joined(info.axes)},
+               {"attributes", info.attributes},
+               {"dtype", name(info.dtype)},
+               {"object", info.object}};
+  if (info.stored_as != info.object) json["same_as"] = info.stored_as;
+  return json;
+}
+
+/// The description of a recording in a file that export wrote, which anybody may have changed.
+class Description {
+public:
+  Description(Draft& draft, const Json& json)
+      : draft_(draft), json_(json), path_(draft.file().path()) {}
+
+  Status read() {
+    for (const char* key : {"contract", "config", "provenance", "steps", "tensors"})
+      if (!json_.contains(key) || !json_[key].is_object())
+        return fail(std::string("found no object ") + key + ", want one");
+    DSAKIT_TRY(texts(json_["contract"], draft_.contract));
+    DSAKIT_TRY(texts(json_["config"], draft_.config));
+    DSAKIT_TRY(texts(json_["provenance"], draft_.provenance));
+    for (const auto& [step_text, values] : json_["steps"].items()) {
+      const auto step = parse_step(step_text);
+      if (!step) return fail("found step " + in_quotes(step_text) + ", want a number");
+      DSAKIT_TRY(texts(values, draft_.step_contracts[*step]));
+    }
+    for (const auto& [tensor, json] : json_["tensors"].items())
+      DSAKIT_TRY(read_tensor(tensor, json));
+    if (const auto rest = draft_.unplaced(); !rest.empty())
+      return fail("found tensor " + in_quotes(rest.front()) + ", which it does not describe");
+    return {};
+  }
+
+private:
+  Draft& draft_;
+  const Json& json_;
+  const std::string& path_;
+
+  Status fail(const std::string& text) const {
+    return bad_input(path_ + ": metadata " + kExportMetadata + ": " + text);
+  }
+
+  Status texts(const Json& json, std::map<std::string, std::string>& out) const {
+    if (!json.is_object()) return fail("found no object of texts, want one");
+    for (const auto& [key, value] : json.items()) {
+      if (!value.is_string()) return fail("found no text for " + in_quotes(key) + ", want one");
+      out[key] = value.get<std::string>();
+    }
+    return {};
+  }
+
+  /// "/steps/<n>/<operation>/<side>/<name>" or "/weights/<name>"
+  static bool valid_object(std::string_view object) {
+    const auto slash = object.rfind('/');
+    if (slash == object.npos || !valid_tensor_name(object.substr(slash + 1))) return false;
+    std::string_view folder = object.substr(0, slash);
+    if (folder == "/weights") return true;
+    constexpr std::string_view kSteps = "/steps/";
+    const auto side = folder.rfind('/');
+    if (!folder.starts_with(kSteps) || side < kSteps.size()) return false;
+    if (const auto name = folder.substr(side + 1); name != "inputs" && name != "outputs")
+      return false;
+    folder = folder.substr(kSteps.size(), side - kSteps.size());
+    const auto operation = folder.find('/');
+    return operation != folder.npos && parse_step(folder.substr(0, operation)) &&
+           causal_position(folder.substr(operation + 1));
+  }
+
+  Status read_tensor(const std::string& tensor, const Json& json) {
+    const std::string where = in_quotes(tensor) + ": ";
+    if (!draft_.has(tensor)) return fail(where + "found no such tensor in the file");
+    Attributes texts_of;
+    Json texts_only = json;
+    if (json.is_object()) texts_only.erase("attributes");
+    DSAKIT_TRY(texts(texts_only, texts_of));
+
+    TensorInfo info;
+    const auto& entry = draft_.file().tensors().at(tensor);
+    info.object = texts_of["object"];
+    if (!valid_object(info.object) || draft_.find(info.object))
+      return fail(where + "found object " + in_quotes(info.object) + ", want a free place");
+    const auto dtype = parse_dtype(texts_of["dtype"]);
+    if (!dtype || size_of(*dtype) != size_of(entry.dtype))
+      return fail(where + "found dtype " + in_quotes(texts_of["dtype"]) + ", want one of " +
+                  std::to_string(size_of(entry.dtype)) + " bytes");
+    info.dtype = *dtype;
+    info.shape = entry.shape;
+    info.axes = {""};
+    for (char c : texts_of["axes"]) {
+      if (c == ',')
+        info.axes.emplace_back();
+      else
+        info.axes.back() += c;
+    }
+    if (json.contains("attributes")) DSAKIT_TRY(texts(json["attributes"], info.attributes));
+    const std::string same_as = texts_of["same_as"];
+    if (!same_as.empty() && !valid_object(same_as))
+      return fail(where + "found same_as " + in_quotes(same_as) + ", want an object");
+    draft_.add_exact(std::move(info), tensor, same_as);
+    return {};
+  }
+};
+
+} // namespace
+
+Result<bool> place_exported_file(Draft& draft) {
+  if (!draft.file().metadata().count(kExportMetadata)) return false;
+  auto json = parse_json(draft.file().path() + ": metadata " + kExportMetadata,
+                         draft.metadata(kExportMetadata), 4);
+  if (!json) return json.status();
+  if (!json->is_object())
+    return bad_input(draft.file().path() + ": metadata " + kExportMetadata +
+                     ": found no object, want one");
+  DSAKIT_TRY(Description(draft, *json).read());
+  return true;
+}
+
+Status export_safetensors(const std::string& recording, const std::string& output) {
+  auto opened = RecordingReader::open(recording);
+  if (!opened) return opened.status();
+  const RecordingReader& reader = *opened;
+
+  Json json = {{"contract", reader.contract()},
+               {"config", reader.config()},
+               {"provenance", reader.provenance()},
+               {"steps", Json::object()},
+               {"tensors", Json::object()}};
+  std::vector<SafetensorsOutput> tensors;
+  const auto add = [&](const TensorInfo& info) {
+    const std::string exported = exported_name(info.object);
+    json["tensors"][exported] = describe(info);
+    tensors.push_back({exported, info.dtype, info.shape,
+                       [&](const BlockSink& sink) { return reader.stream(info, sink); }});
+  };
+  for (const OperationId& id : reader.operations()) {
+    for (const auto& [key, value] : reader.contract(id.step))
+      if (const auto same = reader.contract().find(key);
+          same == reader.contract().end() || same->second != value)
+        json["steps"][std::to_string(id.step)][key] = value;
+    for (Side side : {Side::inputs, Side::outputs})
+      for (const TensorInfo& info : reader.tensors(id, side))
+        add(info);
+  }
+  for (const TensorInfo& info : reader.weights())
+    add(info);
+  return write_safetensors(
+      output,
+      {{"format", "pt"},
+       {kExportMetadata, json.dump(-1, ' ', false, Json::error_handler_t::replace)}},
+      tensors);
+}
+
+} // namespace dsakit::harness

@@ -1,0 +1,111 @@
+#include "dsakit/harness/import.hpp"
+
+#include "../recording/text.hpp"
+#include "dsakit/harness/contract_keys.hpp"
+#include "sources.hpp"
+
+namespace dsakit::harness {
+namespace {
+
+/// Puts every tensor in its place; what the file is, is told by its metadata alone.
+Status place(Draft& draft, const ImportOptions& options) {
+  if (!options.manifest.empty()) return place_by_manifest(draft, options.manifest);
+  for (auto* place_file : {&place_exported_file, &place_kernel_file, &place_layer_file}) {
+    auto known = (*place_file)(draft);
+    if (!known) return known.status();
+    if (*known) return {};
+  }
+  return bad_input(options.input + ": found no metadata of a known producer (op = " +
+                   in_quotes(draft.metadata("op")) + "), want --manifest");
+}
+
+/// `accumulation:logits` fills an attribute of that output in every step.
+Status fill_accumulation(Draft& draft, const std::string& path, const std::string& tensor,
+                         const std::string& value) {
+  bool found = false;
+  for (const OperationId& id : draft.operations())
+    for (const TensorInfo& info : draft.tensors(id, Side::outputs)) {
+      if (info.output() != tensor && info.name() != tensor) continue;
+      found = true;
+      Attributes& attributes = draft.find(info.object)->info.attributes;
+      const auto [said, filled] = attributes.try_emplace("accumulation", value);
+      if (said->second != value)
+        return bad_input(path + ": " + info.object + ": found accumulation " +
+                         in_quotes(said->second) + ", want " + in_quotes(value) +
+                         " as --contract says");
+    }
+  if (!found)
+    return bad_input(path + ": --contract accumulation:" + tensor + ": found no such output");
+  return {};
+}
+
+/// What the file does not say. What it says must agree.
+Status fill_contract(Draft& draft, const std::string& path, const ContractValues& given) {
+  for (const auto& [key, value] : given) {
+    const auto colon = key.find(':');
+    DSAKIT_TRY(check_contract_value(key.substr(0, colon), value));
+    if (key.substr(0, colon) == "accumulation") {
+      if (colon == std::string::npos)
+        return bad_input("--contract accumulation: found no tensor, want accumulation:<output>");
+      DSAKIT_TRY(fill_accumulation(draft, path, key.substr(colon + 1), value));
+      continue;
+    }
+    if (colon != std::string::npos)
+      return bad_input("--contract " + key + ": found a tensor, want the key alone");
+    const auto [said, filled] = draft.contract.try_emplace(key, value);
+    if (said->second != value)
+      return bad_input(path + ": contract key " + key + ": found " + in_quotes(said->second) +
+                       ", want " + in_quotes(value) + " as --contract says");
+  }
+  return {};
+}
+
+std::vector<std::string> fill_preset(Draft& draft) {
+  std::vector<std::string> assumed;
+  std::string text;
+  for (const auto& [key, value] : kimi_k31_contract(draft.contract)) {
+    if (!draft.contract.try_emplace(key, value).second) continue;
+    assumed.push_back(key);
+    text += (text.empty() ? "" : ", ") + key;
+  }
+  if (!assumed.empty()) draft.provenance["assumed"] = text;
+  return assumed;
+}
+
+Status check_contracts(const Draft& draft, const std::string& path) {
+  const auto check = [&](const ContractValues& values) -> Status {
+    for (const auto& [key, value] : values)
+      if (auto ok = check_contract_value(key, value); !ok)
+        return bad_input(path + ": " + ok.what());
+    return {};
+  };
+  DSAKIT_TRY(check(draft.contract));
+  for (const auto& [step, values] : draft.step_contracts)
+    DSAKIT_TRY(check(values));
+  return {};
+}
+
+} // namespace
+
+Result<ImportSummary> import_safetensors(const ImportOptions& options) {
+  if (!options.contract_preset.empty() && options.contract_preset != "kimi-k3.1")
+    return bad_input("--contract-preset: found " + in_quotes(options.contract_preset) +
+                     ", want kimi-k3.1");
+  auto file = SafetensorsReader::open(options.input);
+  if (!file) return file.status();
+
+  Draft draft(*file);
+  DSAKIT_TRY(place(draft, options));
+  DSAKIT_TRY(fill_contract(draft, options.input, options.contract));
+  ImportSummary summary;
+  if (!options.contract_preset.empty()) summary.assumed = fill_preset(draft);
+  DSAKIT_TRY(check_contracts(draft, options.input));
+  draft.provenance.try_emplace("command", options.command);
+  DSAKIT_TRY(complete(draft));
+  DSAKIT_TRY(draft.check());
+  summary.left_out = draft.unplaced();
+  DSAKIT_TRY(draft.write(options.output, options.deflate));
+  return summary;
+}
+
+} // namespace dsakit::harness

@@ -1,0 +1,348 @@
+#include "sources.hpp"
+
+#include <algorithm>
+
+#include "../recording/text.hpp"
+#include "json.hpp"
+
+namespace dsakit::harness {
+namespace {
+
+std::string trimmed(std::string_view text) {
+  const auto begin = text.find_first_not_of(' ');
+  if (begin == std::string_view::npos) return "";
+  return std::string(text.substr(begin, text.find_last_not_of(' ') - begin + 1));
+}
+
+/// "name: value; name: value". A part without ": " is left out.
+std::map<std::string, std::string> parse_pairs(std::string_view text) {
+  std::map<std::string, std::string> pairs;
+  while (!text.empty()) {
+    const std::string_view part = text.substr(0, text.find("; "));
+    if (const auto colon = part.find(": "); colon != std::string_view::npos)
+      pairs[trimmed(part.substr(0, colon))] = trimmed(part.substr(colon + 2));
+    text.remove_prefix(std::min(part.size() + 2, text.size()));
+  }
+  return pairs;
+}
+
+/// The same, or a JSON object of texts.
+Result<std::map<std::string, std::string>> parse_accumulations(const Draft& draft) {
+  const std::string text = draft.metadata("accumulation");
+  if (!text.starts_with('{')) return parse_pairs(text);
+  auto json = parse_json(draft.file().path() + ": metadata accumulation", text, 1);
+  if (!json) return json.status();
+  std::map<std::string, std::string> pairs;
+  for (const auto& [tensor, value] : json->items())
+    pairs[tensor] = value.is_string() ? value.get<std::string>() : value.dump();
+  return pairs;
+}
+
+/// "logits" and "logits_<producer>" as outputs, each with its accumulation.
+Status place_logits(Draft& draft, const OperationId& id) {
+  auto accumulations = parse_accumulations(draft);
+  if (!accumulations) return accumulations.status();
+  const auto producers = parse_pairs(draft.metadata("producers"));
+  for (const std::string& tensor : draft.unplaced()) {
+    constexpr std::string_view kLogits = "logits";
+    if (!tensor.starts_with(kLogits)) continue;
+    Attributes attributes;
+    std::string name(kLogits);
+    if (tensor != kLogits) {
+      name += "." + tensor.substr(kLogits.size() + 1);
+      attributes["output"] = kLogits;
+    }
+    if (const auto found = producers.find(tensor); found != producers.end())
+      attributes["producer"] = found->second;
+    if (const auto found = accumulations->find(tensor); found != accumulations->end())
+      attributes["accumulation"] = found->second;
+    draft.output(id, name, tensor, attributes);
+  }
+  return {};
+}
+
+/// "block-flat (NORMAL)" and "mfma_preshuffle (SHUFFLE 16x16)".
+Status read_layout(Draft& draft) {
+  const std::string text = draft.metadata("layout");
+  if (text.starts_with("block-flat"))
+    draft.contract["index_page_layout"] = "block_flat";
+  else if (text.starts_with("mfma_preshuffle"))
+    draft.contract["index_page_layout"] = "mfma_preshuffle";
+  else
+    return bad_input(draft.file().path() + ": metadata layout: found " + in_quotes(text) +
+                     ", want block-flat or mfma_preshuffle");
+  return {};
+}
+
+void read_pages(Draft& draft) {
+  draft.contract["index_fp8_encoding"] = draft.metadata("fp8_encoding");
+  draft.contract["page_size"] = draft.metadata("page_size");
+}
+
+std::string qmax(const Draft& draft) {
+  return draft.metadata("fp8_encoding") == "e4m3fnuz" ? "224" : "448";
+}
+
+/// What vLLM's indexer writers do, whether the file says so or not (spec 2.4).
+void follow_vllm_writer(Draft& draft) {
+  draft.contract["activation_dtype"] = "bf16";
+  draft.contract["scale_kind"] = "ue8m0";
+  draft.contract["index_k_floor"] = "1e-4";
+  draft.contract["qmax"] = qmax(draft);
+}
+
+constexpr const char* kMxfp4Floor = "7.052966104933725e-38"; // 6 * 2^-126 (spec 3.1)
+
+void place_cache_write(Draft& draft, std::int64_t step, std::string_view cache,
+                       const Attributes& attributes = {}) {
+  const OperationId write{step, "index_cache_write"};
+  draft.input(write, "index_k", "index_k");
+  draft.input(write, "slot_mapping", "slot_mapping");
+  draft.output(write, "index_cache", cache, attributes);
+}
+
+Status place_index_writers(Draft& draft) {
+  DSAKIT_TRY(read_layout(draft));
+  read_pages(draft);
+  follow_vllm_writer(draft);
+  place_cache_write(draft, 0, "index_cache");
+  if (draft.has("index_cache_bs16")) {
+    draft.step_contracts[1]["page_size"] = "16";
+    place_cache_write(draft, 1, "index_cache_bs16");
+  }
+  if (draft.has("index_cache_packed")) // pages of several layers in one block row
+    place_cache_write(draft, 2, "index_cache_packed", {{"page_offset", "8448"}});
+
+  const OperationId gather{0, "index_cache_gather"};
+  draft.input(gather, "index_cache", "index_cache");
+  draft.input(gather, "block_table", "gather_block_table");
+  draft.input(gather, "cu_seq_lens", "gather_cu_seq_lens");
+  draft.input(gather, "row_request", "gather_token_to_seq");
+  draft.output(gather, "k_fp8", "gathered_k");
+  draft.output(gather, "k_scale", "gathered_scale");
+
+  if (draft.has("mla_cache")) {
+    draft.contract["mla_fp8_encoding"] = draft.metadata("fp8_encoding");
+    draft.contract["mla_record"] = "fp8_ds_mla";
+    const OperationId mla{0, "mla_cache_write"};
+    draft.input(mla, "kv_c", "kv_c");
+    draft.input(mla, "k_pe", "k_pe");
+    draft.input(mla, "slot_mapping", "slot_mapping");
+    draft.output(mla, "mla_cache", "mla_cache");
+  }
+  return {};
+}
+
+Status place_mxfp4_writers(Draft& draft) {
+  read_pages(draft);
+  follow_vllm_writer(draft);
+  draft.contract["index_page_layout"] = "block_flat";
+  draft.step_contracts[1]["index_page_layout"] = "mfma_preshuffle";
+  draft.step_contracts[2] = {{"index_page_layout", "flat"}, {"index_k_floor", kMxfp4Floor}};
+  place_cache_write(draft, 0, "index_cache_fp8_normal");
+  place_cache_write(draft, 1, "index_cache_fp8_shuffle");
+  place_cache_write(draft, 2, "index_cache_fp4");
+  return {};
+}
+
+Status place_decode_logits(Draft& draft) {
+  DSAKIT_TRY(read_layout(draft));
+  read_pages(draft);
+  const OperationId id{0, "index_logits_decode"};
+  draft.input(id, "index_q_fp8", "q_fp8");
+  draft.input(id, "index_cache", "index_cache");
+  draft.input(id, "index_weights_folded", "weights");
+  draft.input(id, "block_table", "block_table");
+  draft.input(id, "row_lens", "row_lens");
+  draft.input(id, "context_lens", "context_lens");
+  return place_logits(draft, id);
+}
+
+Status place_prefill_logits(Draft& draft) {
+  draft.contract["index_fp8_encoding"] = draft.metadata("fp8_encoding");
+  const OperationId id{0, "index_logits_prefill"};
+  draft.input(id, "index_q_fp8", "q_fp8");
+  draft.input(id, "k_fp8", "k_fp8");
+  draft.input(id, "k_scale", "k_scale");
+  draft.input(id, "index_weights_folded", "weights");
+  draft.input(id, "ks", "cu_seqlen_ks");
+  draft.input(id, "ke", "cu_seqlen_ke");
+  return place_logits(draft, id);
+}
+
+Status place_query_quant(Draft& draft) {
+  draft.contract = {{"activation_dtype", "bf16"},
+                    {"index_fp8_encoding", draft.metadata("fp8_encoding")},
+                    {"index_q_floor", "1e-10"},
+                    {"qmax", qmax(draft)},
+                    {"scale_kind", "ue8m0"}};
+  const OperationId ue8m0{0, "index_query_quant"};
+  draft.input(ue8m0, "index_q", "x");
+  draft.output(ue8m0, "index_q_fp8", "q_fp8");
+  draft.output(ue8m0, "index_q_scale", "q_scale");
+  draft.output(ue8m0, "index_q_fp8.division", "q_fp8_division", {{"output", "index_q_fp8"}});
+  draft.output(ue8m0, "index_q_scale.division", "q_scale_division", {{"output", "index_q_scale"}});
+
+  draft.step_contracts[1]["scale_kind"] = "fp32";
+  const OperationId fp32{1, "index_query_quant"};
+  draft.input(fp32, "index_q", "x");
+  draft.output(fp32, "index_q_fp8", "q_fp8_fp32scale");
+  draft.output(fp32, "index_q_scale", "q_scale_fp32");
+
+  const OperationId nonfinite{2, "index_query_quant"};
+  draft.input(nonfinite, "index_q", "x_nonfinite");
+  draft.output(nonfinite, "index_q_fp8", "q_fp8_nonfinite");
+  draft.output(nonfinite, "index_q_scale", "q_scale_nonfinite");
+  return {};
+}
+
+Status place_mxfp4_quant(Draft& draft) {
+  draft.contract = {
+      {"activation_dtype", "bf16"}, {"index_q_floor", kMxfp4Floor}, {"scale_kind", "ue8m0"}};
+  const OperationId id{0, "index_query_quant"};
+  draft.input(id, "index_q", "x");
+  draft.retype("packed", Dtype::float4_e2m1fn_x2);
+  draft.retype("scale_e8m0", Dtype::float8_e8m0fnu);
+  draft.output(id, "index_q_packed", "packed");
+  draft.output(id, "index_q_scale", "scale_e8m0");
+  return {};
+}
+
+Status place_fp8_cast(Draft& draft) {
+  const OperationId id{0, "index_query_quant"};
+  draft.input(id, "x", "x");
+  for (const std::string& tensor : draft.unplaced())
+    draft.retype(tensor,
+                 tensor.starts_with("fnuz_") ? Dtype::float8_e4m3fnuz : Dtype::float8_e4m3fn);
+  return {};
+}
+
+Status place_index_convert(Draft& draft) {
+  const OperationId id{0, "topk_slots"};
+  draft.input(id, "topk_indices", "token_indices");
+  draft.input(id, "block_table", "block_table");
+  draft.input(id, "row_request", "req_id");
+  return {};
+}
+
+Status place_topk(Draft& draft) {
+  const OperationId id{0, "topk"};
+  draft.contract = {{"tie_rule", "unspecified"}, {"topk_order", "unspecified"}};
+  draft.config["index_topk"] = draft.metadata("k");
+  draft.input(id, "logits", "logits");
+  draft.input(id, "row_lens", "row_lens");
+  draft.output(id, "topk_indices", "topk");
+  return {};
+}
+
+Status place_attention(Draft& draft) {
+  const bool bf16 = draft.has("kv_cache");
+  draft.contract["mla_record"] = bf16 ? "bf16" : "fp8_ds_mla";
+  draft.contract["page_size"] = draft.metadata("page_size");
+  if (!bf16) {
+    draft.contract["mla_fp8_encoding"] = draft.metadata("fp8_encoding");
+    draft.contract["mla_scale_read"] = draft.metadata("mla_scale_read");
+    draft.contract["lse_base"] = draft.metadata("lse_base");
+  }
+  draft.config["softmax_scale"] = draft.metadata("softmax_scale");
+  const OperationId id{0, "sparse_attention"};
+  draft.input(id, "mla_query", "q");
+  draft.input(id, "mla_cache", bf16 ? "kv_cache" : "mla_cache");
+  draft.input(id, "slots", "slots");
+  draft.output(id, "latent", "out");
+  draft.output(id, "lse", "lse");
+  return {};
+}
+
+Status place_attention_merge(Draft& draft) {
+  draft.contract["lse_base"] = "e";
+  const OperationId id{0, "dcp_attention_merge"};
+  for (const char* input : {"lses", "out", "out_fp32"})
+    draft.input(id, input, input);
+  return {};
+}
+
+/// "<prefix>_<producer>" as outputs "<output>.<producer>".
+void place_variants(Draft& draft, const OperationId& id, std::string_view output,
+                    std::string_view prefix, const Attributes& attributes) {
+  for (const std::string& tensor : draft.unplaced())
+    if (tensor.starts_with(prefix)) {
+      Attributes all = attributes;
+      all["output"] = output;
+      draft.output(id, std::string(output) + "." + tensor.substr(prefix.size()), tensor, all);
+    }
+}
+
+void place_rms_norm(Draft& draft, const OperationId& id, const std::string& prefix,
+                    std::string_view input, const std::string& output) {
+  draft.input(id, input, prefix + "x");
+  draft.input(id, "norm_weight", prefix + "weight");
+  draft.output(id, output + ".aiter", prefix + "out_aiter",
+               {{"output", output}, {"rmsnorm_rounding", "one"}});
+  place_variants(draft, id, output, prefix + "out_", {{"rmsnorm_rounding", "two"}});
+}
+
+Status place_norms(Draft& draft) {
+  draft.contract["activation_dtype"] = "bf16";
+  draft.config["rms_norm_eps"] = draft.metadata("eps");
+  const OperationId layer_norm{0, "index_key_norm"};
+  draft.input(layer_norm, "index_k_raw", "ln_x");
+  draft.input(layer_norm, "norm_weight", "ln_weight_fp32");
+  draft.input(layer_norm, "norm_bias", "ln_bias_fp32");
+  place_variants(draft, layer_norm, "index_k", "ln_out_", {});
+
+  place_rms_norm(draft, {1, "index_key_norm"}, "rms128_", "index_k_raw", "index_k");
+  place_rms_norm(draft, {0, "kv_norm"}, "rms512_", "kv_c_raw", "kv_c");
+  place_rms_norm(draft, {0, "q_norm"}, "rms1536_", "q_c_raw", "index_q_input");
+
+  const OperationId gate{0, "output_gate"};
+  draft.input(gate, "attn_value", "gate_o");
+  draft.input(gate, "gate", "gate_g");
+  draft.output(gate, "attn_gated.k3_triton", "gate_out_k3_triton",
+               {{"output", "attn_gated"}, {"gate_rounding", "one"}});
+  place_variants(draft, gate, "attn_gated", "gate_out_", {{"gate_rounding", "two"}});
+  return {};
+}
+
+struct KnownOp {
+  std::string_view op;        ///< metadata `op`
+  std::string_view operation; ///< where tensors go that have no place of their own
+  Status (*place)(Draft&);
+};
+
+constexpr KnownOp kKnownOps[] = {
+    {"indexer_k_quant_and_cache, concat_and_cache_ds_mla, cp_gather_indexer_k_quant_cache",
+     "mla_cache_write", place_index_writers},
+    {"indexer_k_quant_and_cache, cp_gather_indexer_k_quant_cache", "mla_cache_write",
+     place_index_writers},
+    {"indexer_k_quant_and_cache (MXFP4, FLAT page)", "mla_cache_write", place_mxfp4_writers},
+    {"indexer_logits_decode", "topk", place_decode_logits},
+    {"indexer_logits_prefill", "index_logits_prefill", place_prefill_logits},
+    {"indexer_quant_q", "index_query_quant", place_query_quant},
+    {"mxfp4_quant", "index_query_quant", place_mxfp4_quant},
+    {"fp8_cast", "index_query_quant", place_fp8_cast},
+    {"convert_req_index_to_global_index, filter_and_convert_dcp_index, fetch_id_to_ragged",
+     "topk_slots", place_index_convert},
+    {"top_k_per_row", "topk", place_topk},
+    {"sparse_mla_decode", "sparse_attention", place_attention},
+    {"sparse_mla_prefill", "sparse_attention", place_attention},
+    {"dcp_lse_merge", "dcp_attention_merge", place_attention_merge},
+    {"layer_norm, rms_norm, sigmoid gate", "output_gate", place_norms},
+};
+
+} // namespace
+
+Result<bool> place_kernel_file(Draft& draft) {
+  const std::string op = draft.metadata("op");
+  for (const KnownOp& known : kKnownOps) {
+    if (known.op != op) continue;
+    DSAKIT_TRY(known.place(draft));
+    draft.rest({0, std::string(known.operation)});
+    for (const auto& [key, value] : draft.file().metadata())
+      if (key != "accumulation") draft.provenance[key] = value;
+    return true;
+  }
+  return false;
+}
+
+} // namespace dsakit::harness

@@ -1,0 +1,246 @@
+#include "sources.hpp"
+
+#include <set>
+
+#include "../recording/names.hpp"
+#include "../recording/text.hpp"
+#include "json.hpp"
+
+namespace dsakit::harness {
+namespace {
+
+/// Places of a tensor "steps.<n>.<tensor>": "operation/side/name ...". LOGITS stands for the
+/// logits operation of the file's kind. The first place that exists stores it, the others link.
+struct LayerTensor {
+  std::string_view tensor;
+  std::string_view places;
+};
+
+constexpr LayerTensor kTensors[] = {
+    {"hidden_states", "layer/inputs/hidden_states qkv_a_proj/inputs/hidden_states "
+                      "index_k_proj/inputs/hidden_states index_w_proj/inputs/hidden_states"},
+    {"query_lens", "layer/inputs/query_lens"},
+    {"seq_lens", "layer/inputs/seq_lens"},
+    {"qkv_a", "qkv_a_proj/outputs/qkv_a"},
+    {"kv_a", "qkv_a_proj/outputs/kv_a"},
+    {"q", "q_b_proj/outputs/q"},
+    {"kv_c", "kv_norm/outputs/kv_c mla_cache_write/inputs/kv_c"},
+    {"k_pe", "mla_cache_write/inputs/k_pe"},
+    {"index_q_input", "q_norm/outputs/index_q_input index_q_proj/inputs/index_q_input"},
+    {"index_q", "index_q_proj/outputs/index_q index_query_quant/inputs/index_q"},
+    {"index_k_raw", "index_k_proj/outputs/index_k_raw index_key_norm/inputs/index_k_raw"},
+    {"index_weights", "index_w_proj/outputs/index_weights index_weights_fold/inputs/index_weights"},
+    {"index_q_fp8", "index_query_quant/outputs/index_q_fp8 LOGITS/inputs/index_q_fp8"},
+    {"index_q_packed", "index_query_quant/outputs/index_q_packed LOGITS/inputs/index_q_packed"},
+    {"index_q_scale", "index_query_quant/outputs/index_q_scale"},
+    {"index_weights_folded",
+     "index_weights_fold/outputs/index_weights_folded LOGITS/inputs/index_weights_folded"},
+    {"index_k", "index_key_norm/outputs/index_k index_cache_write/inputs/index_k"},
+    {"slot_mapping", "index_cache_write/inputs/slot_mapping mla_cache_write/inputs/slot_mapping"},
+    {"index_cache_before", "index_cache_write/inputs/index_cache"},
+    {"index_cache_after", "index_cache_write/outputs/index_cache LOGITS/inputs/index_cache"},
+    {"block_table", "LOGITS/inputs/block_table topk_slots/inputs/block_table"},
+    {"index_logits", "LOGITS/outputs/logits topk/inputs/logits"},
+    {"topk_indices", "topk/outputs/topk_indices topk_slots/inputs/topk_indices"},
+    {"mla_cache_before", "mla_cache_write/inputs/mla_cache"},
+    {"mla_cache_after", "mla_cache_write/outputs/mla_cache sparse_attention/inputs/mla_cache"},
+    {"topk_slots", "topk_slots/outputs/slots sparse_attention/inputs/slots"},
+    {"mla_query", "absorb_q/outputs/mla_query sparse_attention/inputs/mla_query"},
+    {"attn_latent", "sparse_attention/outputs/latent absorb_v/inputs/latent"},
+    {"attn_lse", "sparse_attention/outputs/lse"},
+    {"attn_value", "absorb_v/outputs/attn_value output_gate/inputs/attn_value"},
+    {"gate", "output_gate/inputs/gate"},
+    {"attn_gated", "output_gate/outputs/attn_gated o_proj/inputs/attn_gated"},
+    {"output", "o_proj/outputs/output layer/outputs/output"},
+};
+
+struct LayerKind {
+  std::string logits; ///< index_logits_decode | index_logits_prefill
+  bool mxfp4, q_lora, gate;
+};
+
+/// What the file leaves to spec 11, and what its `config` says.
+void read_contract(Draft& draft, const LayerKind& kind) {
+  const std::string encoding = draft.config["fp8_encoding"];
+  draft.contract = {{"activation_dtype", "bf16"},
+                    {"dcp_interleave", "1"},
+                    {"dcp_world", "1"},
+                    {"empty_row", "zero"},
+                    {"gate_rounding", "two"},
+                    {"hadamard", "none"},
+                    {"index_fp8_encoding", encoding},
+                    {"index_k_floor", "1e-4"},
+                    {"index_page_layout", "block_flat"},
+                    {"index_q_floor", "1e-10"},
+                    {"lse_base", "e"},
+                    {"mla_fp8_encoding", encoding},
+                    {"mla_record", "fp8_ds_mla"},
+                    {"mla_scale_read", "fp32"},
+                    {"page_size", draft.config["page_size"]},
+                    {"qmax", encoding == "e4m3fnuz" ? "224" : "448"},
+                    {"rmsnorm_rounding", "two"},
+                    {"scale_kind", "ue8m0"},
+                    {"tie_rule", "smaller_index"},
+                    {"topk_order", "rank"},
+                    {"weight_fold", "bf16_intermediate"}};
+  if (kind.mxfp4) {
+    draft.contract["index_page_layout"] = "flat";
+    draft.contract["index_k_floor"] = "7.052966104933725e-38"; // 6 * 2^-126 (spec 3.1)
+    draft.contract["index_q_floor"] = "7.052966104933725e-38";
+  }
+}
+
+/// Operations that this layer does not have, so that tensors do not land there.
+bool has_operation(std::string_view operation, const LayerKind& kind) {
+  if (operation == "q_norm") return kind.q_lora;
+  if (operation == "output_gate") return kind.gate;
+  if (operation == "index_weights_fold") return !kind.mxfp4;
+  return true;
+}
+
+void place_step(Draft& draft, const std::string& prefix, std::int64_t step, const LayerKind& kind) {
+  for (const LayerTensor& known : kTensors) {
+    const std::string tensor = prefix + std::string(known.tensor);
+    std::string_view places = known.places;
+    while (!places.empty()) {
+      const std::string_view place = places.substr(0, places.find(' '));
+      places.remove_prefix(std::min(place.size() + 1, places.size()));
+      const auto operation = place.substr(0, place.find('/'));
+      const auto name = place.substr(place.rfind('/') + 1);
+      const bool is_input = place.find("/inputs/") != std::string_view::npos;
+      if (!has_operation(operation, kind)) continue;
+      Attributes attributes;
+      if (name == "logits" && !is_input)
+        attributes["accumulation"] = "exact"; // computed in float64 and rounded once
+      draft.place({step, operation == "LOGITS" ? kind.logits : std::string(operation)},
+                  is_input ? Side::inputs : Side::outputs, name, tensor, attributes);
+    }
+  }
+  if (kind.mxfp4) { // scores take the raw weights and the query's own scales (spec 3.3)
+    draft.input({step, kind.logits}, "index_weights", prefix + "index_weights");
+    draft.input({step, kind.logits}, "index_q_scale", prefix + "index_q_scale");
+  } else {
+    draft.input({step, "index_weights_fold"}, "index_q_scale", prefix + "index_q_scale");
+  }
+  if (!kind.gate) draft.input({step, "o_proj"}, "attn_value", prefix + "attn_value");
+}
+
+/// One int32 per new token, from query_lens, seq_lens and the token's place in its request.
+template <class Value>
+Tensor per_token(const Tensor& query_lens, std::int64_t tokens, const Value& value) {
+  Tensor out(Dtype::int32, {tokens});
+  std::int64_t t = 0;
+  for (std::int64_t b = 0; b < query_lens.elements(); ++b)
+    for (std::int64_t i = 0; i < query_lens.as<std::int32_t>()[b]; ++i)
+      out.as<std::int32_t>()[t++] = static_cast<std::int32_t>(value(b, i));
+  return out;
+}
+
+/// Row lengths, requests and windows of the logits (spec 2.7, 2.9).
+Status add_rows(Draft& draft, const std::string& prefix, std::int64_t step, const LayerKind& kind) {
+  for (const char* name : {"query_lens", "seq_lens"})
+    if (!draft.has(prefix + name))
+      return bad_input(draft.file().path() + ": " + prefix + name + " is missing");
+  auto query_lens = draft.file().read(prefix + "query_lens");
+  auto seq_lens = draft.file().read(prefix + "seq_lens");
+  for (const auto* tensor : {&query_lens, &seq_lens})
+    if (!*tensor) return tensor->status();
+  if (query_lens->dtype != Dtype::int32 || seq_lens->dtype != Dtype::int32 ||
+      query_lens->shape.size() != 1 || seq_lens->shape != query_lens->shape)
+    return bad_input(draft.file().path() + ": " + prefix +
+                     "query_lens, seq_lens: found other forms, want int32 of one shape [requests]");
+
+  const auto* query = query_lens->as<std::int32_t>();
+  const auto* total = seq_lens->as<std::int32_t>();
+  const std::int64_t requests = query_lens->elements();
+  const std::string slots = prefix + "slot_mapping";
+  const std::int64_t want =
+      draft.has(slots) ? element_count(draft.file().tensors().at(slots).shape) : 0;
+  std::int64_t tokens = 0;
+  for (std::int64_t b = 0; b < requests; ++b) {
+    if (query[b] < 0 || query[b] > total[b])
+      return bad_input(draft.file().path() + ": " + prefix + "query_lens: [" + std::to_string(b) +
+                       "]: found " + std::to_string(query[b]) + ", want 0 to " +
+                       std::to_string(total[b]));
+    tokens += query[b];
+  }
+  if (tokens != want)
+    return bad_input(draft.file().path() + ": " + prefix + "query_lens: found " +
+                     std::to_string(tokens) + " tokens, want the " + std::to_string(want) +
+                     " of slot_mapping");
+
+  const OperationId logits{step, kind.logits};
+  const auto row_len = [&](std::int64_t b, std::int64_t i) { return total[b] - query[b] + i + 1; };
+  Tensor row_lens = per_token(*query_lens, tokens, row_len);
+  Tensor row_request =
+      per_token(*query_lens, tokens, [](std::int64_t b, std::int64_t) { return b; });
+  if (kind.logits == "index_logits_prefill") {
+    std::vector<std::int64_t> begin(1, 0); // of each request among the gathered keys
+    for (std::int64_t b = 0; b < requests; ++b)
+      begin.push_back(begin.back() + total[b]);
+    const auto at = [&](std::int64_t b) { return begin[static_cast<std::size_t>(b)]; };
+    draft.add(logits, Side::inputs, "ks",
+              per_token(*query_lens, tokens, [&](std::int64_t b, std::int64_t) { return at(b); }));
+    draft.add(logits, Side::inputs, "ke",
+              per_token(*query_lens, tokens,
+                        [&](std::int64_t b, std::int64_t i) { return at(b) + row_len(b, i); }));
+  }
+  draft.add(logits, Side::inputs, "row_lens", row_lens);
+  draft.add(logits, Side::inputs, "row_request", row_request);
+  draft.add({step, "topk"}, Side::inputs, "row_lens", std::move(row_lens));
+  draft.add({step, "topk_slots"}, Side::inputs, "row_request", std::move(row_request));
+  return {};
+}
+
+} // namespace
+
+Result<bool> place_layer_file(Draft& draft) {
+  const std::string kind_text = draft.metadata("kind");
+  if (!draft.file().metadata().count("config") || (kind_text != "decode" && kind_text != "prefill"))
+    return false;
+  auto config = parse_json(draft.file().path() + ": metadata config", draft.metadata("config"), 1);
+  if (!config) return config.status();
+  if (!config->is_object())
+    return bad_input(draft.file().path() + ": metadata config: found no JSON object, want one");
+  for (const auto& [key, value] : config->items())
+    draft.config[key] = value.is_string() ? value.get<std::string>() : value.dump();
+  for (const char* key : {"fp8_encoding", "page_size", "use_fp4", "output_gate", "q_lora_rank"})
+    if (!draft.config.count(key))
+      return bad_input(draft.file().path() + ": metadata config: found no " + std::string(key));
+  draft.config["softmax_scale"] = draft.metadata("softmax_scale");
+
+  const LayerKind kind{"index_logits_" + kind_text, draft.config["use_fp4"] == "true",
+                       draft.config["q_lora_rank"] != "null",
+                       draft.config["output_gate"] == "true"};
+  read_contract(draft, kind);
+
+  std::set<std::int64_t> steps;
+  for (const auto& [tensor, entry] : draft.file().tensors()) {
+    constexpr std::string_view kSteps = "steps.", kWeights = "weights.";
+    if (tensor.starts_with(kWeights)) draft.weight(tensor.substr(kWeights.size()), tensor);
+    if (!tensor.starts_with(kSteps)) continue;
+    const auto dot = tensor.find('.', kSteps.size());
+    const auto step =
+        parse_step(std::string_view(tensor).substr(kSteps.size(), dot - kSteps.size()));
+    if (!step || dot == std::string::npos)
+      return bad_input(draft.file().path() + ": " + in_quotes(tensor) +
+                       ": found no step number, want steps.<n>.<tensor>");
+    steps.insert(*step);
+    if (kind.mxfp4 && tensor.ends_with(".index_q_packed"))
+      draft.retype(tensor, Dtype::float4_e2m1fn_x2);
+    if (kind.mxfp4 && tensor.ends_with(".index_q_scale"))
+      draft.retype(tensor, Dtype::float8_e8m0fnu);
+  }
+  for (std::int64_t step : steps) {
+    const std::string prefix = "steps." + std::to_string(step) + ".";
+    place_step(draft, prefix, step, kind);
+    DSAKIT_TRY(add_rows(draft, prefix, step, kind));
+  }
+  for (const std::string& tensor : draft.unplaced())
+    draft.output({0, "layer"}, tensor, tensor);
+  for (const char* key : {"case", "kind", "seed", "index_cache_layout", "mla_cache"})
+    if (draft.file().metadata().count(key)) draft.provenance[key] = draft.metadata(key);
+  return true;
+}
+
+} // namespace dsakit::harness

@@ -1,0 +1,12 @@
+// Text found in a file, made fit for a one-line message.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace dsakit::harness {
+
+/// 'text' on one line, clipped.
+std::string in_quotes(std::string_view text);
+
+} // namespace dsakit::harness

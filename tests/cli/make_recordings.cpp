@@ -1,0 +1,57 @@
+// make_recordings FOLDER: the recordings that cli_test.py replays.
+#include <cstdio>
+#include <cstring>
+
+#include "support/tiny_recording.hpp"
+
+using dsakit::testing::tiny_recording;
+using dsakit::testing::TinyRecording;
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  const std::string folder = std::string(argv[1]) + "/";
+
+  const TinyRecording sound = tiny_recording();
+  sound.write(folder + "sound.h5");
+
+  TinyRecording wrong = sound;
+  wrong.output("index_cache_gather", "k_scale").as<float>()[3] *= 2;
+  wrong.output("index_logits_decode", "logits").as<float>()[6] += 1;
+  wrong.write(folder + "wrong.h5");
+
+  TinyRecording not_finite = sound;
+  not_finite.output("index_logits_decode", "logits").as<std::uint32_t>()[0] = 0x7FC00000;
+  not_finite.write(folder + "not_finite.h5");
+
+  // 2^-14 is too much for fp32, and within a 14-bit accumulator.
+  TinyRecording wgmma = sound;
+  auto& logits = wgmma.operations["index_logits_decode"].outputs["logits"];
+  for (std::int64_t i = 0; i < logits.tensor.elements(); ++i)
+    logits.tensor.as<float>()[i] *= 1 + 0x1p-14f;
+  logits.attributes["accumulation"] = "sm90_wgmma_fp8";
+  wgmma.write(folder + "wgmma.h5");
+
+  // No kernel takes fp16 activations.
+  TinyRecording unsupported = sound;
+  unsupported.contract["activation_dtype"] = "fp16";
+  unsupported.input("index_cache_write", "index_k").dtype = dsakit::Dtype::float16;
+  unsupported.write(folder + "unsupported.h5");
+
+  TinyRecording gather_only = sound;
+  gather_only.operations.erase("index_cache_write");
+  gather_only.operations.erase("index_logits_decode");
+  gather_only.write(folder + "gather_only.h5");
+
+  TinyRecording other_contract = sound;
+  other_contract.contract["index_k_floor"] = "2e-4";
+  other_contract.write(folder + "other_contract.h5");
+
+  TinyRecording other_input = sound;
+  other_input.input("index_logits_decode", "index_weights_folded").as<float>()[4] *= 2;
+  other_input.write(folder + "other_input.h5");
+
+  TinyRecording bad_slot = sound;
+  bad_slot.input("index_cache_write", "slot_mapping").as<std::int64_t>()[1] = 8;
+  bad_slot.write(folder + "bad_slot.h5");
+  return testing::Test::HasFailure() ? 1 : 0;
+}

@@ -1,0 +1,335 @@
+// Any .safetensors file becomes a recording with a manifest; contracts are filled, never overruled.
+#include "dsakit/harness/import.hpp"
+
+#include <functional>
+
+#include <gtest/gtest.h>
+
+#include "dsakit/harness/export.hpp"
+#include "dsakit/harness/recording.hpp"
+#include "support/safetensors_writer.hpp"
+#include "support/tiny_recording.hpp"
+
+namespace dsakit::testing {
+namespace {
+
+using namespace harness;
+
+constexpr const char* kManifest = R"({
+  "contract": {"index_fp8_encoding": "e4m3fn", "index_page_layout": "block_flat", "page_size": 2},
+  "operations": [
+    {"operation": "index_cache_write", "inputs": {"index_k": "k", "slot_mapping": "slots"},
+     "outputs": {"index_cache": "cache"}},
+    {"operation": "index_logits_decode",
+     "inputs": {"index_q_fp8": "q", "index_cache": "cache", "index_weights_folded": "w",
+                "block_table": "table", "row_lens": "lens"},
+     "outputs": {"logits.mine": {"tensor": "out", "output": "logits", "producer": "mine"}}}
+  ]
+})";
+
+class ImportManifest : public ::testing::Test {
+protected:
+  TempFolder folder_;
+  const std::string output_ = folder_ / "x.h5";
+
+  /// What a PyTorch user has: rows as [B, next_n], cache as [pages, tokens, bytes], fp8 as uint8.
+  static SafetensorsFile dump() {
+    const TinyRecording tiny = tiny_recording();
+    const auto& write = tiny.operations.at("index_cache_write");
+    SafetensorsFile file;
+    const auto copy = [](const RecordedTensor& recorded) {
+      std::vector<std::uint8_t> bytes(recorded.tensor.bytes.size());
+      std::memcpy(bytes.data(), recorded.tensor.bytes.data(), bytes.size());
+      return bytes;
+    };
+    file.add("k", "BF16", {6, 128}, copy(write.inputs.at("index_k")));
+    file.add("slots", "I64", {5}, copy(write.inputs.at("slot_mapping")));
+    file.add("cache", "U8", {4, 2, 132}, copy(write.outputs.at("index_cache")));
+    file.add("q", "U8", {2, 2, 3, 128}, std::vector<std::uint8_t>(2 * 2 * 3 * 128, 0x38));
+    file.add("w", "F32", {2, 2, 3}, std::vector<float>(12, 0.5F));
+    file.add<std::int32_t>("table", "I32", {2, 2}, {1, 3, 2, 0});
+    file.add<std::int32_t>("lens", "I32", {2, 2}, {1, 2, 3, 4});
+    file.add("out", "F32", {2, 2, 5}, std::vector<float>(20, 1));
+    file.add<float>("unrelated", "F32", {1}, {0});
+    return file;
+  }
+
+  static ContractValues full_contract() {
+    return {{"activation_dtype", "bf16"},
+            {"scale_kind", "ue8m0"},
+            {"index_k_floor", "1e-4"},
+            {"qmax", "448"},
+            {"accumulation:logits", "fp32"}};
+  }
+
+  Result<ImportSummary> import(const std::string& manifest, const ContractValues& contract,
+                               const std::string& preset = "") {
+    dump().write(folder_ / "x.safetensors");
+    write_file(folder_ / "m.json", manifest);
+    ImportOptions options;
+    options.input = folder_ / "x.safetensors";
+    options.output = output_;
+    options.contract = contract;
+    options.contract_preset = preset;
+    options.manifest = folder_ / "m.json";
+    options.command = "dsakit import --manifest";
+    return import_safetensors(options);
+  }
+
+  /// The message without the folder, after which there is no output.
+  std::string refusal(const std::string& manifest, const ContractValues& contract = full_contract(),
+                      const std::string& preset = "") {
+    std::filesystem::remove(output_);
+    auto summary = import(manifest, contract, preset);
+    if (summary) return "";
+    EXPECT_EQ(summary.status().code(), Code::bad_input);
+    EXPECT_FALSE(std::filesystem::exists(output_));
+    std::string what = summary.status().what();
+    EXPECT_EQ(what.find('\n'), std::string::npos) << what;
+    for (auto at = what.find(folder_ / ""); at != std::string::npos; at = what.find(folder_ / ""))
+      what.erase(at, (folder_ / "").size());
+    return what;
+  }
+
+  static std::string changed(const std::string& from, const std::string& to) {
+    std::string manifest = kManifest;
+    const auto at = manifest.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return manifest.replace(at, from.size(), to);
+  }
+};
+
+TEST_F(ImportManifest, DumpBecomesARecordingOfCanonicalShapes) {
+  auto summary = import(kManifest, full_contract());
+  ASSERT_TRUE(summary) << summary.status().what();
+  EXPECT_EQ(summary->left_out, std::vector<std::string>{"unrelated"});
+  EXPECT_TRUE(summary->assumed.empty());
+  auto reader = RecordingReader::open(output_);
+  ASSERT_TRUE(reader) << reader.status().what();
+  EXPECT_EQ(reader->contract().at("page_size"), "2");
+  EXPECT_EQ(reader->contract().at("qmax"), "448");
+  EXPECT_EQ(reader->provenance().at("command"), "dsakit import --manifest");
+  auto decode = reader->read({0, "index_logits_decode"}, reader->contract());
+  ASSERT_TRUE(decode) << decode.status().what();
+  const Tensor& q = decode->inputs.at("index_q_fp8").tensor;
+  EXPECT_EQ(q.dtype, Dtype::float8_e4m3fn);
+  EXPECT_EQ(q.shape, (Shape{4, 3, 128}));
+  EXPECT_EQ(decode->inputs.at("index_cache").tensor.shape, (Shape{4, 264}));
+  EXPECT_EQ(decode->inputs.at("row_lens").tensor.shape, (Shape{4}));
+  const Tensor& row_request = decode->inputs.at("row_request").tensor;
+  ASSERT_EQ(row_request.shape, (Shape{4}));
+  for (std::int64_t r = 0; r < 4; ++r)
+    EXPECT_EQ(row_request.as<std::int32_t>()[r], r / 2);
+  const RecordedTensor& logits = decode->outputs.at("logits.mine");
+  EXPECT_EQ(logits.tensor.shape, (Shape{4, 5}));
+  EXPECT_EQ(logits.attributes,
+            (Attributes{{"accumulation", "fp32"}, {"output", "logits"}, {"producer", "mine"}}));
+}
+
+/// Slots 6, 0, 3, 2 of pages of 2 tokens are written; 1, 4, 5, 7 are not.
+TEST_F(ImportManifest, CacheBeforeTheWriteIsReconstructed) {
+  ASSERT_TRUE(import(kManifest, full_contract()));
+  auto reader = RecordingReader::open(output_);
+  ASSERT_TRUE(reader) << reader.status().what();
+  auto write = reader->read({0, "index_cache_write"}, reader->contract());
+  ASSERT_TRUE(write) << write.status().what();
+  const RecordedTensor& before = write->inputs.at("index_cache");
+  const Tensor& after = write->outputs.at("index_cache").tensor;
+  EXPECT_EQ(before.attributes, (Attributes{{"reconstructed", "1"}}));
+  for (std::int64_t slot = 0; slot < 8; ++slot) {
+    const bool written = slot == 6 || slot == 0 || slot == 3 || slot == 2;
+    const auto byte_of = [&](std::int64_t i) {
+      const std::int64_t token = slot % 2, page = slot / 2 * 264;
+      return static_cast<std::size_t>(page +
+                                      (i < 128 ? token * 128 + i : 256 + token * 4 + i - 128));
+    };
+    for (std::int64_t i = 0; i < 132; ++i)
+      EXPECT_EQ(before.tensor.bytes[byte_of(i)],
+                written ? std::byte{0xA5} : after.bytes[byte_of(i)])
+          << "slot " << slot << " byte " << i;
+  }
+}
+
+TEST_F(ImportManifest, MissingKeyIsNamedAndThePresetFillsIt) {
+  EXPECT_EQ(refusal(kManifest, {}), "x.safetensors: /contract (step 0): found no key "
+                                    "activation_dtype, want it for index_cache_write");
+  auto summary = import(kManifest, {{"accumulation:logits", "fp32"}}, "kimi-k3.1");
+  ASSERT_TRUE(summary) << summary.status().what();
+  auto reader = RecordingReader::open(output_);
+  ASSERT_TRUE(reader) << reader.status().what();
+  EXPECT_EQ(reader->contract().at("index_k_floor"), "1e-4");
+  EXPECT_EQ(reader->contract().at("qmax"), "448");
+  EXPECT_EQ(reader->contract().at("page_size"), "2"); // said by the manifest
+  const std::string assumed = reader->provenance().at("assumed");
+  EXPECT_NE(assumed.find("index_k_floor"), std::string::npos);
+  EXPECT_NE(assumed.find("qmax"), std::string::npos);
+  EXPECT_EQ(assumed.find("page_size"), std::string::npos);
+  EXPECT_EQ(std::count(summary->assumed.begin(), summary->assumed.end(), "qmax"), 1);
+}
+
+TEST_F(ImportManifest, PresetDoesNotGuessTheEncoding) {
+  EXPECT_EQ(refusal(changed(R"("index_fp8_encoding": "e4m3fn", )", ""),
+                    {{"accumulation:logits", "fp32"}}, "kimi-k3.1"),
+            "x.safetensors: /contract (step 0): found no key index_fp8_encoding, want it for "
+            "index_cache_write");
+  EXPECT_EQ(refusal(kManifest, full_contract(), "kimi-k4"),
+            "--contract-preset: found 'kimi-k4', want kimi-k3.1");
+}
+
+TEST_F(ImportManifest, AccumulationIsNeverAssumed) {
+  ContractValues contract = full_contract();
+  contract.erase("accumulation:logits");
+  EXPECT_EQ(refusal(kManifest, contract, "kimi-k3.1"),
+            "x.safetensors: /steps/0/index_logits_decode/outputs/logits.mine: found no attribute "
+            "accumulation, want exact | fp32 | sm90_wgmma_fp8");
+}
+
+TEST_F(ImportManifest, GivenContractMayNotOverruleAndMustBeKnown) {
+  const auto with = [&](const std::string& key, const std::string& value) {
+    ContractValues contract = full_contract();
+    contract[key] = value;
+    return refusal(kManifest, contract);
+  };
+  EXPECT_EQ(with("page_size", "2"), "");
+  EXPECT_EQ(with("page_size", "16"), "x.safetensors: contract key page_size: found '2', want '16' "
+                                     "as --contract says");
+  EXPECT_EQ(with("pagesize", "2").find("contract key 'pagesize' is unknown, want one of "), 0u);
+  EXPECT_EQ(with("scale_kind", "ue8m1"),
+            "contract key scale_kind: found 'ue8m1', want ue8m0 | fp32");
+  EXPECT_EQ(with("index_q_floor", "-1"),
+            "contract key index_q_floor: found '-1', want a number > 0");
+  EXPECT_EQ(with("accumulation", "fp32"),
+            "--contract accumulation: found no tensor, want accumulation:<output>");
+  EXPECT_EQ(with("accumulation:lse", "fp32"),
+            "x.safetensors: --contract accumulation:lse: found no such output");
+  EXPECT_EQ(with("scale_kind:logits", "fp32"),
+            "--contract scale_kind:logits: found a tensor, want the key alone");
+  EXPECT_EQ(with("accumulation:logits.mine", "exact"),
+            "x.safetensors: /steps/0/index_logits_decode/outputs/logits.mine: found accumulation "
+            "'fp32', want 'exact' as --contract says");
+}
+
+TEST_F(ImportManifest, ManifestThatIsWrong) {
+  EXPECT_EQ(refusal(""), "m.json: found no valid JSON, want some");
+  EXPECT_EQ(refusal("[]"), "m.json: found no JSON object, want one");
+  EXPECT_EQ(refusal("{}"),
+            "m.json: operations: found no list, want one with at least one operation");
+  EXPECT_EQ(refusal(changed("\"contract\"", "\"contracts\"")),
+            "m.json: found key 'contracts', want one of contract, config, operations");
+  EXPECT_EQ(refusal(changed("\"page_size\": 2", "\"page_size\": [2]")),
+            "m.json: contract: 'page_size': found '[2]', want a text or a number");
+  EXPECT_EQ(refusal(changed("\"page_size\": 2", "\"page_size\": 0")),
+            "x.safetensors: contract key page_size: found '0', want a number > 0");
+  EXPECT_EQ(refusal(changed("\"index_cache_write\"", "\"index_write\"")),
+            "m.json: operations: found operation '\"index_write\"', want one that is known");
+  EXPECT_EQ(refusal(changed("\"outputs\"", "\"output\"")),
+            "m.json: operations: found key 'output', want one of operation, step, contract, "
+            "inputs, outputs");
+  EXPECT_EQ(refusal(changed("{\"operation\": \"index_cache_write\",",
+                            "{\"operation\": \"index_cache_write\", \"step\": -1,")),
+            "m.json: operations: found step '-1', want a number >= 0");
+  EXPECT_EQ(refusal(changed("\"slots\"", "\"slot\"")),
+            "m.json: index_cache_write: 'slot_mapping': found tensor 'slot', want one of "
+            "x.safetensors");
+  EXPECT_EQ(refusal(changed("\"slots\"", "7")),
+            "m.json: index_cache_write: 'slot_mapping': found '7', want the tensor's name in the "
+            "file");
+  EXPECT_EQ(refusal(changed("\"slot_mapping\"", "\"a/b\"")),
+            "m.json: index_cache_write: 'a/b': found a name that cannot be used");
+  EXPECT_EQ(refusal(changed("\"producer\": \"mine\"", "\"axes\": \"a,b\"")),
+            "m.json: index_logits_decode: 'logits.mine': found attribute axes, which follows from "
+            "the file");
+  EXPECT_EQ(refusal(changed("\"slot_mapping\": \"slots\"", "\"index_k\": \"k\"")),
+            "m.json: found the key 'index_k' twice, want it once");
+  std::string deep = "{\"operations\":";
+  EXPECT_EQ(refusal(deep + std::string(100'000, '[') + std::string(100'000, ']') + "}"),
+            "m.json: found JSON nested deeper than 5, want less");
+}
+
+TEST_F(ImportManifest, BadTensorsAreRefusedBeforeAnythingIsWritten) {
+  EXPECT_EQ(
+      refusal(changed("\"slots\"", "\"lens\"")),
+      "x.safetensors: /steps/0/index_cache_write/inputs/slot_mapping: found dtype int32, want "
+      "int64");
+  EXPECT_EQ(refusal(changed("\"w\"", "\"unrelated\"")),
+            "x.safetensors: /steps/0/index_logits_decode/inputs/index_weights_folded: found shape "
+            "[1], want [4 (rows of index_q_fp8), 3 (heads of index_q_fp8)]");
+  EXPECT_EQ(
+      refusal(changed("\"page_size\": 2", "\"page_size\": 1")),
+      "x.safetensors: /steps/0/index_cache_write/inputs/slot_mapping: [0]: found slot 6, want "
+      "-1 to 3");
+}
+
+TEST_F(ImportManifest, UnknownFileNeedsAManifest) {
+  dump().write(folder_ / "x.safetensors");
+  ImportOptions options;
+  options.input = folder_ / "x.safetensors";
+  options.output = output_;
+  EXPECT_EQ(import_safetensors(options).status().what(),
+            options.input + ": found no metadata of a known producer (op = ''), want --manifest");
+}
+
+TEST_F(ImportManifest, StepsMayDiffer) {
+  const std::string manifest = R"({
+    "contract": {"index_fp8_encoding": "e4m3fn", "index_page_layout": "block_flat", "page_size": 2},
+    "operations": [
+      {"operation": "index_cache_write", "inputs": {"index_k": "k", "slot_mapping": "slots"},
+       "outputs": {"index_cache": "cache"}},
+      {"operation": "topk", "step": 3, "contract": {"topk_order": "ascending"},
+       "inputs": {"logits": "out"}, "outputs": {}}]})";
+  ContractValues contract = full_contract();
+  contract.erase("accumulation:logits");
+  auto summary = import(manifest, contract);
+  ASSERT_TRUE(summary) << summary.status().what();
+  auto reader = RecordingReader::open(output_);
+  ASSERT_TRUE(reader) << reader.status().what();
+  EXPECT_EQ(reader->contract(3).at("topk_order"), "ascending");
+  EXPECT_EQ(reader->contract(0).count("topk_order"), 0u);
+}
+
+TEST_F(ImportManifest, SameInputGivesTheSameBytes) {
+  ASSERT_TRUE(import(kManifest, full_contract()));
+  const std::string first = read_file(output_);
+  ASSERT_TRUE(import(kManifest, full_contract()));
+  EXPECT_TRUE(read_file(output_) == first);
+}
+
+/// Everything that export wrote about a recording may have been changed by hand.
+TEST_F(ImportManifest, ChangedExportIsRefused) {
+  ASSERT_TRUE(import(kManifest, full_contract()));
+  const std::string exported = folder_ / "e.safetensors";
+  ASSERT_TRUE(export_safetensors(output_, exported));
+  const std::string good = read_file(exported);
+  const auto with = [&](const std::string& from, const std::string& to) {
+    EXPECT_EQ(from.size(), to.size());
+    std::string bytes = good;
+    const auto at = bytes.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    write_file(exported, bytes.replace(at, from.size(), to));
+    ImportOptions options;
+    options.input = exported;
+    options.output = folder_ / "again.h5";
+    const Status status = import_safetensors(options).status();
+    EXPECT_TRUE(status || status.code() == Code::bad_input);
+    return status.what().substr(std::min(status.what().size(), exported.size() + 2));
+  };
+  EXPECT_EQ(with("page_size", "page_size"), "");
+  EXPECT_TRUE(read_file(folder_ / "again.h5") == read_file(output_));
+  const std::string where = "metadata dsakit-recording: ";
+  EXPECT_EQ(with(R"(\"contract\")", R"(\"kontract\")"),
+            where + "found no object contract, want one");
+  EXPECT_EQ(with(R"(\"object\":\"/steps/0/index_cache_write)",
+                 R"(\"object\":\"/steps/0/index_cache_wrote)"),
+            where + "'steps.0.index_cache_write.inputs.index_cache': found object "
+                    "'/steps/0/index_cache_wrote/inputs/index_cache', want a free place");
+  EXPECT_EQ(with(R"(\"dtype\":\"bfloat16\")", R"(\"dtype\":\"bfloat17\")"),
+            where +
+                "'steps.0.index_cache_write.inputs.index_k': found dtype 'bfloat17', want one of "
+                "2 bytes");
+  EXPECT_EQ(with(R"(\"page_size\":\"2\")", R"(\"page_size\":\"9\")"),
+            "/steps/0/index_cache_write/inputs/index_cache: found rows of 264 bytes, want at least "
+            "1188 from byte 0 (page_size 9)");
+}
+
+} // namespace
+} // namespace dsakit::testing

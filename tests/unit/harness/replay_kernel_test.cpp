@@ -1,0 +1,114 @@
+// The kernel's side of a replay: which bound it gets, and what it may not write.
+#include <cmath>
+#include <cstring>
+
+#include "dsakit/harness/operations.hpp"
+#include "replay_fixture.hpp"
+
+namespace dsakit::harness {
+namespace {
+
+using testing::ReplayTest;
+using testing::tiny_recording;
+using testing::TinyRecording;
+
+OperationData data_of(const TinyRecording& recording, const std::string& operation) {
+  return {{0, operation}, recording.contract, recording.operations.at(operation)};
+}
+
+TEST_F(ReplayTest, UsedIsTheErrorInUnitsOfTheBoundsOfBothProducers) {
+  TinyRecording recording = tiny_recording();
+  auto& logits = recording.operations["index_logits_decode"].outputs["logits"];
+  for (std::int64_t i = 0; i < logits.tensor.elements(); ++i)
+    logits.tensor.as<float>()[i] *= 1 + 0x1p-15f;
+  logits.attributes["accumulation"] = "sm90_wgmma_fp8";
+  const Report report = replay(recording);
+  ASSERT_EQ(report.verdict(), Verdict::pass) << to_text(report, {});
+
+  const OperationData data = data_of(recording, "index_logits_decode");
+  const OperationAdapter& adapter = *find_adapter("index_logits_decode");
+  const auto fp32 = *adapter.bound(data, "logits", Accumulation::fp32);
+  const auto wgmma = *adapter.bound(data, "logits", Accumulation::sm90_wgmma_fp8);
+  const auto check = [&](const char* subject, const char* against, double of_fp32,
+                         double of_wgmma) {
+    const ReportLine* line = find(report, "index_logits_decode", "logits", subject, against);
+    const auto at = static_cast<std::size_t>(line->worst_at.at(0) * 5 + line->worst_at.at(1));
+    const double bound = of_fp32 * fp32[at] + of_wgmma * wgmma[at];
+    EXPECT_NEAR(*line->used, std::abs(line->got->value - line->want->value) / bound, 1e-9);
+    EXPECT_GT(*line->used, 0);
+  };
+  check("kernel", "reference", 1, 0);
+  check("reference", "recorded", 0, 1);
+  check("kernel", "recorded", 1, 1);
+}
+
+/// A device whose kernels write one byte too much: it is changed on the way back.
+class StrayingDevice final : public optimized::Device {
+public:
+  /// The byte at `offset` of the tensor of `bytes` bytes; negative offsets lie before it.
+  StrayingDevice(std::size_t bytes, std::ptrdiff_t offset) : bytes_(bytes), offset_(offset) {}
+
+  optimized::DeviceKind kind() const override { return real_->kind(); }
+  optimized::Arch arch() const override { return real_->arch(); }
+  std::string description() const override { return real_->description(); }
+  Result<void*> allocate(std::size_t bytes) override { return real_->allocate(bytes); }
+  void release(void* memory) override { real_->release(memory); }
+  Status upload(void* device, const void* host, std::size_t bytes) override {
+    return real_->upload(device, host, bytes);
+  }
+  Status download(void* host, const void* device, std::size_t bytes) override {
+    DSAKIT_TRY(real_->download(host, device, bytes));
+    if (bytes > bytes_) {
+      const auto guard = static_cast<std::ptrdiff_t>(bytes - bytes_) / 2;
+      static_cast<std::byte*>(host)[guard + offset_] ^= std::byte{1};
+    }
+    return {};
+  }
+  void* stream() override { return real_->stream(); }
+  Status synchronize() override { return real_->synchronize(); }
+  Status start_timer() override { return real_->start_timer(); }
+  Result<double> stop_timer() override { return real_->stop_timer(); }
+
+private:
+  std::unique_ptr<optimized::Device> real_ =
+      std::move(*optimized::open_device(optimized::DeviceKind::host));
+  std::size_t bytes_;
+  std::ptrdiff_t offset_;
+};
+
+TEST(KernelRun, AByteBesideAnOutputIsAStrayWrite) {
+  const TinyRecording recording = tiny_recording();
+  for (const auto& [operation, output] :
+       {std::pair("index_cache_write", "index_cache"), std::pair("index_cache_gather", "k_fp8"),
+        std::pair("index_logits_decode", "logits")}) {
+    const std::size_t bytes =
+        recording.operations.at(operation).outputs.at(output).tensor.bytes.size();
+    for (const std::ptrdiff_t offset : {std::ptrdiff_t{-1}, static_cast<std::ptrdiff_t>(bytes)}) {
+      StrayingDevice device(bytes, offset);
+      const auto run = find_adapter(operation)->run(data_of(recording, operation), device);
+      ASSERT_TRUE(run) << run.status().what();
+      ASSERT_TRUE(run->stray) << operation << " " << offset;
+      EXPECT_EQ(run->stray->output, output);
+      EXPECT_TRUE(run->stray->at.empty());
+    }
+  }
+}
+
+TEST(KernelRun, ALogitBeyondItsRowIsAStrayWrite) {
+  const TinyRecording recording = tiny_recording(); // rows of 3, 4 and 1 in 5 columns
+  const std::size_t bytes = 3 * 5 * sizeof(float);
+  const auto stray = [&](std::ptrdiff_t element) {
+    StrayingDevice device(bytes, element * 4);
+    const auto run =
+        find_adapter("index_logits_decode")->run(data_of(recording, "index_logits_decode"), device);
+    EXPECT_TRUE(run) << run.status().what();
+    return run->stray ? run->stray->at : std::vector<std::int64_t>{};
+  };
+  EXPECT_EQ(stray(3), (std::vector<std::int64_t>{0, 3}));
+  EXPECT_EQ(stray(9), (std::vector<std::int64_t>{1, 4}));
+  EXPECT_EQ(stray(14), (std::vector<std::int64_t>{2, 4}));
+  EXPECT_TRUE(stray(2).empty()) << "inside its row it is a value to compare";
+}
+
+} // namespace
+} // namespace dsakit::harness

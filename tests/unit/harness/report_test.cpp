@@ -1,0 +1,147 @@
+#include "dsakit/harness/report.hpp"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace dsakit::harness {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+ReportLine line(const std::string& file, Verdict verdict) {
+  ReportLine l;
+  l.file = file;
+  l.operation = "index_logits_decode";
+  l.tensor = "logits";
+  l.subject = "kernel";
+  l.against = "reference";
+  l.kernel = "mfma";
+  l.workgroups = 3;
+  l.verdict = verdict;
+  l.gate = "derived";
+  l.used = verdict == Verdict::fail ? 4.25 : 0.5;
+  l.elements = 640;
+  l.mismatches = verdict == Verdict::fail ? 256 : 0;
+  l.time_us = 1500;
+  return l;
+}
+
+Report report(std::vector<ReportLine> lines) {
+  Report r;
+  r.verb = "replay";
+  r.device = "host";
+  r.host_arch = "gfx942";
+  r.environment.version = "1.2.3";
+  r.environment.device = "host lanes";
+  for (const ReportLine& l : lines)
+    if (r.files.empty() || r.files.back().file != l.file)
+      r.files.push_back({l.file, l.verdict, false, {}, {{"page_size", "64"}}, {}});
+  r.lines = std::move(lines);
+  return r;
+}
+
+TEST(Report, TheWorstVerdictIsTheVerdictOfAll) {
+  const auto verdict = [](std::initializer_list<Verdict> verdicts) {
+    Report r;
+    for (const Verdict v : verdicts)
+      r.lines.push_back(line("a", v));
+    return r.verdict();
+  };
+  using enum Verdict;
+  EXPECT_EQ(verdict({pass, error, unsupported, fail, held, skipped}), error);
+  EXPECT_EQ(verdict({pass, unsupported, fail, held}), unsupported);
+  EXPECT_EQ(verdict({pass, fail, held}), fail);
+  EXPECT_EQ(verdict({pass, held}), held);
+  EXPECT_EQ(verdict({skipped, pass}), pass);
+  EXPECT_EQ(verdict({skipped}), skipped);
+  EXPECT_EQ(verdict({}), skipped) << "nothing that ran is not a pass";
+}
+
+TEST(Report, ASummaryCountsALaunchOnceAndSkipsWhatDidNotRun) {
+  Report r = report({line("a", Verdict::pass), line("a", Verdict::fail), line("b", Verdict::pass),
+                     line("b", Verdict::skipped)});
+  const Summary all = r.summary();
+  EXPECT_EQ(all.operations, 2);
+  EXPECT_EQ(all.comparisons, 3);
+  EXPECT_EQ(all.not_passed, 1);
+  EXPECT_EQ(all.mismatches, 256);
+  EXPECT_EQ(all.worst_used, 4.25);
+  EXPECT_EQ(all.time_us, 3000);
+  EXPECT_EQ(r.summary("b").comparisons, 1);
+}
+
+TEST(Json, NonFiniteNumbersAreNullWithTheirText) {
+  ReportLine l = line("a", Verdict::fail);
+  l.used = kInf;
+  l.worst_abs = -kInf;
+  l.worst_rel = std::numeric_limits<double>::quiet_NaN();
+  l.got = Sample{kInf, "0x7f800000"};
+  const auto json = nlohmann::json::parse(to_json(report({l}))).at("operations").at(0);
+  EXPECT_TRUE(json.at("used").is_null());
+  EXPECT_EQ(json.at("used_text"), "inf");
+  EXPECT_EQ(json.at("worst_abs_text"), "-inf");
+  EXPECT_EQ(json.at("worst_rel_text"), "nan");
+  EXPECT_EQ(json.at("got_text"), "inf");
+  EXPECT_EQ(json.at("got_hex"), "0x7f800000");
+  EXPECT_FALSE(json.contains("time_us_text"));
+}
+
+TEST(Json, TheContractIsWhatAllFilesAgreeOn) {
+  Report r = report({line("a", Verdict::pass), line("b", Verdict::pass)});
+  r.files[0].contract = {{"page_size", "64"}, {"qmax", "448"}, {"only_a", "1"}};
+  r.files[1].contract = {{"page_size", "64"}, {"qmax", "224"}};
+  const auto json = nlohmann::json::parse(to_json(r));
+  EXPECT_EQ(json.at("contract"), (nlohmann::json{{"page_size", "64"}}));
+  EXPECT_EQ(json.at("files").at(1).at("contract").at("qmax"), "224");
+}
+
+TEST(Json, APathThatIsNotUtf8DoesNotBreakTheReport) {
+  EXPECT_TRUE(nlohmann::json::accept(to_json(report({line("a\xff.h5", Verdict::pass)}))));
+}
+
+TEST(Text, ManyMismatchesNeverReadAsNone) {
+  const std::string text = to_text(report({line("a", Verdict::fail)}), {});
+  EXPECT_NE(text.find("wrong: 256 of 640"), std::string::npos) << text;
+  EXPECT_NE(text.find("verdict: FAIL"), std::string::npos) << text;
+}
+
+TEST(Text, SeveralFilesAreALineEachAndTablesOnlyWhenAsked) {
+  const Report r = report({line("x/a.h5", Verdict::pass), line("x/b.h5", Verdict::pass)});
+  const std::string brief = to_text(r, {});
+  EXPECT_EQ(brief.find("kernel/reference"), std::string::npos) << brief;
+  EXPECT_NE(brief.find("\na.h5"), std::string::npos) << brief;
+  EXPECT_NE(to_text(r, {.verbose = true}).find("kernel/reference"), std::string::npos);
+}
+
+TEST(Text, DetailsAreOfTheFirstFailureAndTheOthersAreNamed) {
+  std::vector<ReportLine> lines;
+  for (int step = 0; step < 12; ++step) {
+    lines.push_back(line("a", Verdict::fail));
+    lines.back().step = step;
+    lines.back().hint = "hint " + std::to_string(step);
+  }
+  const std::string text = to_text(report(lines), {});
+  EXPECT_NE(text.find("hint 0"), std::string::npos);
+  EXPECT_EQ(text.find("hint 1"), std::string::npos);
+  EXPECT_NE(text.find("FAIL too: index_logits_decode step 8"), std::string::npos) << text;
+  EXPECT_EQ(text.find("FAIL too: index_logits_decode step 9"), std::string::npos) << text;
+  EXPECT_NE(text.find("3 operations more"), std::string::npos) << text;
+}
+
+TEST(Text, LongHintsAndContractsAreWrapped) {
+  ReportLine l = line("a", Verdict::fail);
+  for (int i = 0; i < 60; ++i)
+    l.hint += "word" + std::to_string(i) + " ";
+  Report r = report({l});
+  for (int i = 0; i < 20; ++i)
+    r.files[0].contract["key_number_" + std::to_string(i)] = "value";
+  std::istringstream text(to_text(r, {}));
+  for (std::string row; std::getline(text, row);)
+    EXPECT_LE(row.size(), 100u) << row;
+}
+
+} // namespace
+} // namespace dsakit::harness
