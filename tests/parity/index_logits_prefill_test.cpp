@@ -278,7 +278,7 @@ TEST_P(IndexLogitsPrefill, S30_WeightsAreNotRounded) {
 // S01: all 256 codes of query and key against each other, in both encodings.
 TEST_P(IndexLogitsPrefill, S01_All256CodesThroughEachReader) {
   for (Fp8Encoding encoding : {Fp8Encoding::e4m3fn, Fp8Encoding::e4m3fnuz})
-    for (std::size_t place : {0, 45, 96, 127}) {
+    for (std::size_t place : {0u, 45u, 96u, 127u}) {
       SCOPED_TRACE(std::string(name(encoding)) + " dim " + std::to_string(place));
       Problem p{1, 256, 256, encoding};
       p.q.assign(std::size_t{256} * 128, 0);
@@ -362,7 +362,7 @@ TEST_P(HostLanesPrefill, TwoPatternsAndTwoSchedulesGiveTheSameBits) {
   const Problem p = random_problem(48, 531, kWindows, 77);
   const std::vector<float> want = kernel_logits(*device_, p);
   for (const std::uint8_t pattern : {std::uint8_t{0x00}, std::uint8_t{0xFF}})
-    for (std::uint64_t seed : {0, 12345}) {
+    for (std::uint64_t seed : {0u, 12345u}) {
       auto device = testing::open(GetParam(), {.schedule_seed = seed, .lds_pattern = pattern});
       testing::expect_same("logits", kernel_logits(*device, p), want,
                            static_cast<std::size_t>(p.columns));

@@ -432,7 +432,7 @@ TEST_P(HostLanesSparseAttention, TwoPatternsAndTwoSchedulesGiveTheSameBits) {
     p.splits = splits;
     const Result want = kernel_result(*device_, p);
     for (const std::uint8_t pattern : {std::uint8_t{0x00}, std::uint8_t{0xFF}})
-      for (std::uint64_t seed : {0, 12345}) {
+      for (std::uint64_t seed : {0u, 12345u}) {
         auto device = testing::open(GetParam(), {.schedule_seed = seed, .lds_pattern = pattern});
         expect_same(kernel_result(*device, p), want, p.heads);
       }

@@ -286,7 +286,7 @@ TEST_P(HostLanesTopk, TwoPatternsAndTwoSchedulesGiveTheSameBits) {
     p.order = order;
     const std::vector<std::int32_t> want = kernel_topk(*device_, p);
     for (const std::uint8_t pattern : {std::uint8_t{0x00}, std::uint8_t{0xFF}})
-      for (std::uint64_t seed : {0, 12345}) {
+      for (std::uint64_t seed : {0u, 12345u}) {
         auto device = testing::open(GetParam(), {.schedule_seed = seed, .lds_pattern = pattern});
         EXPECT_EQ(kernel_topk(*device, p), want) << "pattern " << +pattern << " seed " << seed;
       }
