@@ -17,6 +17,8 @@ namespace dsakit::reference {
 namespace {
 
 constexpr std::int64_t kDim = kMlaLatent + kMlaPe; // of a query or key
+/// Roundings of a score: 576 products and sums, the scale, the maximum (spec 8).
+constexpr int kScoreRoundings = 578;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// One value a head.
@@ -155,7 +157,7 @@ Status sparse_attention_bound(const SparseAttention& in, double* latent, double*
     PerHead<double> score_error = PerHead<double>::Zero(in.heads);
     if (a.keys.rows() > 0)
       score_error = (a.queries.cwiseAbs() * a.keys.cwiseAbs().transpose()).rowwise().maxCoeff() *
-                    (kDim * 0x1p-24 * std::fabs(in.softmax_scale));
+                    (kScoreRoundings * 0x1p-24 * std::fabs(in.softmax_scale));
     const Matrix<double> out = a.probabilities * a.values();
     const Matrix<double> terms = a.probabilities * a.values().cwiseAbs();
     for (std::int64_t h = 0; h < in.heads; ++h) {

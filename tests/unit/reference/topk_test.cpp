@@ -64,15 +64,15 @@ std::int64_t rank_key(float score) {
                            : (std::int64_t{1} << 32) + 0xFFFFFFFF - bits;
 }
 
-/// By a stable sort of everything: what topk must give for a row longer than k.
+/// By a sort of everything: what topk must give for a row longer than k.
 Ids best_by_sorting(const std::vector<float>& row, std::int64_t k) {
-  Ids ids;
+  std::vector<std::pair<std::int64_t, std::int32_t>> keys; // ascending: the best first
   for (std::int32_t i = 0; i < std::ssize(row); ++i)
-    ids.push_back(i);
-  std::stable_sort(ids.begin(), ids.end(), [&](std::int32_t a, std::int32_t b) {
-    return rank_key(row[index(a)]) > rank_key(row[index(b)]);
-  });
-  ids.resize(index(k));
+    keys.emplace_back(-rank_key(row[index(i)]), i);
+  std::sort(keys.begin(), keys.end());
+  Ids ids;
+  for (std::int64_t i = 0; i < k; ++i)
+    ids.push_back(keys[index(i)].second);
   return ids;
 }
 
