@@ -44,14 +44,17 @@ public:
     return static_cast<T*>(*memory);
   }
 
-  /// Runs the picked kernel once an iteration; the time is the device's.
+  /// Runs the picked kernel once an iteration, on a workspace of its size; the time is the
+  /// device's.
   template <class Params>
   void run(benchmark::State& state, const Params& params) {
     auto kernel = optimized::pick<Params>(device_->arch(), params);
     if (!kernel) return state.SkipWithError(kernel.status().what().c_str());
+    const std::size_t bytes = (*kernel)->workspace_bytes(params);
+    void* workspace = upload(std::vector<std::uint8_t>(bytes));
     for (auto _ : state) {
       Status status = device_->start_timer();
-      if (status) status = (*kernel)->launch(params, nullptr, 0, device_->stream());
+      if (status) status = (*kernel)->launch(params, workspace, bytes, device_->stream());
       const auto microseconds = device_->stop_timer();
       if (!status || !microseconds) return state.SkipWithError(status.what().c_str());
       state.SetIterationTime(*microseconds * 1e-6);
@@ -71,6 +74,14 @@ inline std::vector<std::uint8_t> random_codes(std::size_t n) {
   for (auto& code : codes)
     code = static_cast<std::uint8_t>(random() & 0xF7u) | 1; // no NaN, no -0
   return codes;
+}
+
+/// Positive bf16 values from 0.5 up, not all alike.
+inline std::vector<std::uint16_t> ramp_bf16(std::size_t n) {
+  std::vector<std::uint16_t> values(n);
+  for (std::size_t i = 0; i < n; ++i)
+    values[i] = static_cast<std::uint16_t>(0x3F00 + i % 0x180);
+  return values;
 }
 
 } // namespace dsakit::bench

@@ -8,15 +8,12 @@ void index_cache_write(benchmark::State& state, dsakit::optimized::DeviceKind ki
   dsakit::bench::Bench bench(kind);
   if (!bench) return state.SkipWithError(bench.why_not().c_str());
   const std::int64_t tokens = state.range(0);
-  std::vector<std::uint16_t> keys(static_cast<std::size_t>(tokens) * 128);
-  for (std::size_t i = 0; i < keys.size(); ++i)
-    keys[i] = static_cast<std::uint16_t>(0x3F00 + i % 0x180);
   std::vector<std::int64_t> slots(static_cast<std::size_t>(tokens));
   for (std::size_t i = 0; i < slots.size(); ++i)
     slots[i] = static_cast<std::int64_t>(i);
 
   dsakit::optimized::IndexCacheWriteParams params{};
-  params.index_k = bench.upload(keys);
+  params.index_k = bench.upload(dsakit::bench::ramp_bf16(static_cast<std::size_t>(tokens) * 128));
   params.slot_mapping = bench.upload(slots);
   params.pages = (tokens + 63) / 64;
   params.cache =

@@ -98,18 +98,22 @@ DSAKIT_DEVICE std::uint32_t readable_codes(std::uint32_t codes) {
   return !Format::kNative && Format::kOcp ? codes ^ bytes_of_80(codes) : codes;
 }
 
-/// bf16 bits of code's value * kMisread, exact for every code; NaN for NaN.
+/// The value of a code, exact for every code; NaN for NaN.
 template <Fp8Encoding kEncoding>
-DSAKIT_DEVICE std::uint32_t fp8_to_bf16(std::uint32_t code) {
+DSAKIT_DEVICE float fp8_to_float(std::uint32_t code) {
   using Format = Fp8<kEncoding>;
   const std::uint32_t magnitude = code & 0x7Fu;
   const bool nan = Format::kOcp ? magnitude == 0x7Fu : code == 0x80u;
-  if (nan) return 0x7FC0u;
   // The code's exponent and mantissa on top of a float's, then its bias: exact, subnormals
   // included.
-  constexpr float rebias = (Format::kOcp ? 0x1p120f : 0x1p119f) * Format::kMisread;
-  const float value = from_bits(magnitude << 20) * rebias;
-  return bits(value) >> 16 | (code & 0x80u) << 8;
+  const float value = from_bits(magnitude << 20) * (Format::kOcp ? 0x1p120f : 0x1p119f);
+  return from_bits(nan ? 0x7FC00000u : bits(value) | (code & 0x80u) << 24);
+}
+
+/// bf16 bits of a code's value * kMisread, exact as well.
+template <Fp8Encoding kEncoding>
+DSAKIT_DEVICE std::uint32_t fp8_to_bf16(std::uint32_t code) {
+  return bits(fp8_to_float<kEncoding>(code) * Fp8<kEncoding>::kMisread) >> 16;
 }
 
 } // namespace dsakit::optimized::DSAKIT_ARCH

@@ -13,6 +13,11 @@ namespace dsakit::optimized::DSAKIT_ARCH {
 #if DSAKIT_NVIDIA
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
+/// Adds to a counter in LDS, and gives what it was.
+DSAKIT_DEVICE std::uint32_t lds_fetch_add(std::uint32_t* counter, std::uint32_t x) {
+  return atomicAdd(counter, x);
+}
+
 DSAKIT_DEVICE int lane_id() {
   return static_cast<int>(threadIdx.x % kWaveSize);
 }
@@ -30,12 +35,28 @@ DSAKIT_DEVICE std::uint32_t max_of_16(std::uint32_t x) {
   return x;
 }
 
+/// The sum of x over these 16 lanes: the same bits in each of them.
+DSAKIT_DEVICE float sum_of_16(float x) {
+  for (int step = 8; step > 0; step /= 2)
+    x += __shfl_xor_sync(kAllLanes, x, step);
+  return x;
+}
+
 /// x of lane (this lane ^ kMask).
 template <int kMask>
 DSAKIT_DEVICE float from_lane_xor(float x) {
   return __shfl_xor_sync(kAllLanes, x, kMask);
 }
+
+/// x of lane `source`.
+DSAKIT_DEVICE float from_lane(int source, float x) {
+  return __shfl_sync(kAllLanes, x, source);
+}
 #else
+DSAKIT_DEVICE std::uint32_t lds_fetch_add(std::uint32_t* counter, std::uint32_t x) {
+  return amd::ds_add_rtn_u32(counter, x);
+}
+
 DSAKIT_DEVICE int lane_id() {
   return amd::lane_id();
 }
@@ -52,6 +73,10 @@ DSAKIT_DEVICE std::uint32_t max_with_ror(std::uint32_t x) {
   const auto other = static_cast<std::uint32_t>(amd::dpp_row_ror<N>(static_cast<int>(x)));
   return x > other ? x : other;
 }
+template <int N>
+DSAKIT_DEVICE float add_ror(float x) {
+  return x + from_bits(static_cast<std::uint32_t>(amd::dpp_row_ror<N>(static_cast<int>(bits(x)))));
+}
 } // namespace detail
 
 /// The largest x of the 16 consecutive lanes that this lane belongs to: one DPP row.
@@ -62,11 +87,25 @@ DSAKIT_DEVICE std::uint32_t max_of_16(std::uint32_t x) {
   return detail::max_with_ror<1>(x);
 }
 
+/// The sum of x over these 16 lanes: the same bits in each of them, since every step adds the same
+/// two numbers in both of the lanes that exchange them.
+DSAKIT_DEVICE float sum_of_16(float x) {
+  x = detail::add_ror<8>(x);
+  x = detail::add_ror<4>(x);
+  x = detail::add_ror<2>(x);
+  return detail::add_ror<1>(x);
+}
+
+/// x of lane `source`.
+DSAKIT_DEVICE float from_lane(int source, float x) {
+  return from_bits(
+      static_cast<std::uint32_t>(amd::ds_bpermute(source * 4, static_cast<int>(bits(x)))));
+}
+
 /// x of lane (this lane ^ kMask).
 template <int kMask>
 DSAKIT_DEVICE float from_lane_xor(float x) {
-  const auto other = amd::ds_bpermute((lane_id() ^ kMask) * 4, static_cast<int>(bits(x)));
-  return from_bits(static_cast<std::uint32_t>(other));
+  return from_lane(lane_id() ^ kMask, x);
 }
 #endif
 

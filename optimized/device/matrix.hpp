@@ -5,24 +5,27 @@
 // consecutive codes of its row (two 16-byte loads), and each matrix instruction takes the next few
 // bytes of every lane:
 //
-//            rows a lane holds             its 32 codes of a row     accumulator (v[i])
-//   AMD      l % 16                        32 (l / 16) ... + 31      row 4 (l / 16) + i, column l %
-//   16 NVIDIA   l / 4, l / 4 + 8              32 (l % 4) ... + 31       row l / 4 + 8 (i / 2 % 2),
-//                                                                    column 8 (i / 4) + 2 (l % 4) +
-//                                                                    i % 2
+//           rows of a lane   its 32 codes of a row   accumulator v[i]
+//   AMD     l % 16           32 (l / 16) ... + 31    row 4 (l / 16) + i,
+//                                                    column l % 16
+//   NVIDIA  l / 4, + 8       32 (l % 4) ... + 31     row l / 4 + 8 (i / 2 % 2),
+//                                                    column 8 (i / 4) + 2 (l % 4) + i % 2
 #pragma once
 
 #include "device/fp8.hpp"
+#include "device/math.hpp"
 
 namespace dsakit::optimized::DSAKIT_ARCH {
 
 inline constexpr int kTile = 16; ///< rows and columns of a tile
 
 #if DSAKIT_NVIDIA
+inline constexpr int kQuarterStep = 1; ///< between lanes that hold neighbouring quarters of a row
 inline constexpr int kRowsPerLane = 2;
 inline constexpr int kColumnsPerLane = 4; ///< accumulator columns
 inline constexpr int kAccPerLane = 8;
 #else
+inline constexpr int kQuarterStep = 16;
 inline constexpr int kRowsPerLane = 1;
 inline constexpr int kColumnsPerLane = 1;
 inline constexpr int kAccPerLane = 4;
@@ -31,6 +34,11 @@ inline constexpr int kAccPerLane = 4;
 /// A lane's part of 16 rows of 128 e4m3 codes: an A operand, or a B operand given by its columns.
 struct Fp8Rows {
   std::uint32_t word[kRowsPerLane][8];
+};
+
+/// A lane's part of 16 rows of 16 bf16: k = 4 * operand_quarter() ... + 3 of each of its rows.
+struct Bf16Rows {
+  std::uint32_t word[kRowsPerLane][2];
 };
 
 /// A lane's part of a 16 x 16 fp32 accumulator.
@@ -96,6 +104,26 @@ DSAKIT_DEVICE float sum_over_rows(float x) {
   return x;
 }
 
+/// The largest x (NaN where one is), and the sum, over the lanes that hold the same operand rows:
+/// in all of them.
+DSAKIT_DEVICE float max_over_quarters(float x) {
+  x = larger_or_nan(x, from_lane_xor<kQuarterStep>(x));
+  return larger_or_nan(x, from_lane_xor<2 * kQuarterStep>(x));
+}
+DSAKIT_DEVICE float sum_over_quarters(float x) {
+  x += from_lane_xor<kQuarterStep>(x);
+  return x + from_lane_xor<2 * kQuarterStep>(x);
+}
+
+/// The value that belongs to accumulator_row(i), of one value for each of the lane's operand rows.
+DSAKIT_DEVICE float at_accumulator_row(const float (&by_operand_row)[kRowsPerLane], int i) {
+#if DSAKIT_NVIDIA
+  return by_operand_row[i / 2 % 2]; // the lane's accumulator rows are its operand rows
+#else
+  return from_lane(accumulator_row(i), by_operand_row[0]); // lane r holds operand row r
+#endif
+}
+
 /// True in one of the lanes that hold the same columns.
 DSAKIT_DEVICE bool stores_columns() {
 #if DSAKIT_NVIDIA
@@ -116,6 +144,27 @@ DSAKIT_DEVICE Fp8Rows load_fp8_rows(Chunk chunk) {
         rows.word[r][4 * half + i] = readable_codes<kEncoding>(bytes.word[i]);
     }
   return rows;
+}
+
+/// acc += a b^T over 16 bf16, fp32 sums.
+DSAKIT_DEVICE void multiply(Accumulator& acc, const Bf16Rows& a, const Bf16Rows& b) {
+#if DSAKIT_NVIDIA
+  for (int h = 0; h < 2; ++h)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(acc.v[4 * h]), "+f"(acc.v[4 * h + 1]), "+f"(acc.v[4 * h + 2]), "+f"(acc.v[4 * h + 3])
+        : "r"(a.word[0][0]), "r"(a.word[1][0]), "r"(a.word[0][1]), "r"(a.word[1][1]),
+          "r"(b.word[h][0]), "r"(b.word[h][1]));
+#else
+  amd::Short4 a4;
+  amd::Short4 b4;
+  __builtin_memcpy(&a4, a.word[0], sizeof a4);
+  __builtin_memcpy(&b4, b.word[0], sizeof b4);
+  amd::Float4 d = {acc.v[0], acc.v[1], acc.v[2], acc.v[3]};
+  d = amd::mfma_f32_16x16x16_bf16(a4, b4, d);
+  for (int i = 0; i < 4; ++i)
+    acc.v[i] = d[i];
+#endif
 }
 
 namespace detail {
@@ -143,36 +192,21 @@ DSAKIT_DEVICE void multiply_fp8(Accumulator& acc, const Fp8Rows& a, const Fp8Row
 #endif
 }
 
-/// acc += a b^T on the bf16 units: exact for every code of either encoding.
+/// acc += a b^T for e4m3 on the bf16 units: exact for every code of either encoding.
 template <Fp8Encoding kEncoding>
 DSAKIT_DEVICE void multiply_as_bf16(Accumulator& acc, const Fp8Rows& a, const Fp8Rows& b) {
-  // Four codes of a word become two words of two bf16 each.
-  const auto pair = [](std::uint32_t codes, int i) {
-    return fp8_to_bf16<kEncoding>(codes >> 16 * i & 0xFFu) |
-           fp8_to_bf16<kEncoding>(codes >> (16 * i + 8) & 0xFFu) << 16;
+  const auto widen = [](const Fp8Rows& rows, int word) {
+    Bf16Rows wide;
+    for (int r = 0; r < kRowsPerLane; ++r)
+      for (int half = 0; half < 2; ++half) {
+        const std::uint32_t codes = rows.word[r][word] >> 16 * half;
+        wide.word[r][half] = fp8_to_bf16<kEncoding>(codes & 0xFFu) |
+                             fp8_to_bf16<kEncoding>(codes >> 8 & 0xFFu) << 16;
+      }
+    return wide;
   };
-#if DSAKIT_NVIDIA
-  for (int s = 0; s < 8; ++s)
-    for (int h = 0; h < 2; ++h)
-      asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-          "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-          : "+f"(acc.v[4 * h]), "+f"(acc.v[4 * h + 1]), "+f"(acc.v[4 * h + 2]),
-            "+f"(acc.v[4 * h + 3])
-          : "r"(pair(a.word[0][s], 0)), "r"(pair(a.word[1][s], 0)), "r"(pair(a.word[0][s], 1)),
-            "r"(pair(a.word[1][s], 1)), "r"(pair(b.word[h][s], 0)), "r"(pair(b.word[h][s], 1)));
-#else
-  const auto quad = [&](std::uint32_t codes) {
-    const std::uint64_t packed = pair(codes, 0) | static_cast<std::uint64_t>(pair(codes, 1)) << 32;
-    amd::Short4 v;
-    __builtin_memcpy(&v, &packed, sizeof v);
-    return v;
-  };
-  amd::Float4 d = {acc.v[0], acc.v[1], acc.v[2], acc.v[3]};
-  for (int s = 0; s < 8; ++s)
-    d = amd::mfma_f32_16x16x16_bf16(quad(a.word[0][s]), quad(b.word[0][s]), d);
-  for (int i = 0; i < 4; ++i)
-    acc.v[i] = d[i];
-#endif
+  for (int word = 0; word < 8; ++word)
+    multiply(acc, widen(a, word), widen(b, word));
 }
 
 } // namespace detail

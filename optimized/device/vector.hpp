@@ -22,6 +22,10 @@ DSAKIT_DEVICE void store16(void* p, Bytes16 v) {
   *static_cast<Bytes16*>(p) = v;
 }
 
+DSAKIT_DEVICE void store8(void* p, Bytes8 v) {
+  *static_cast<Bytes8*>(p) = v;
+}
+
 /// 16 bytes at a multiple of 4: index cache pages of odd sizes start anywhere. AMD loads them in
 /// one instruction all the same; NVIDIA only where the address allows it.
 DSAKIT_DEVICE Bytes16 load16_aligned4(const void* p) {
@@ -65,6 +69,18 @@ DSAKIT_DEVICE float from_bits(std::uint32_t b) {
 /// bf16 in the low 16 bits.
 DSAKIT_DEVICE float bf16_to_float(std::uint32_t b) {
   return from_bits(b << 16);
+}
+/// bf16 bits of the nearest, ties to even; NaN stays NaN.
+DSAKIT_DEVICE std::uint32_t float_to_bf16(float x) {
+  const std::uint32_t b = bits(x);
+  if (x != x) return b >> 16 | 0x40u;
+  return (b + 0x7FFFu + (b >> 16 & 1u)) >> 16;
+}
+
+/// The 8 bf16 of 16 bytes.
+DSAKIT_DEVICE void unpack_bf16(const Bytes16& raw, float (&x)[8]) {
+  for (int i = 0; i < 8; ++i)
+    x[i] = bf16_to_float(raw.word[i / 2] >> 16 * (i % 2) & 0xFFFFu);
 }
 
 } // namespace dsakit::optimized::DSAKIT_ARCH

@@ -43,6 +43,24 @@ inline Status check_index_page(std::int64_t page_size, IndexPageLayout layout,
   return check_aligned("index_cache", cache, 4);
 }
 
+/// Scale and inverse scale must be normal numbers: 2^-126 <= floor / qmax.
+inline Status check_amax_floor(const char* what, float floor) {
+  if (floor >= 0x1p-117f) return {};
+  return unsupported(std::string(what) + " is " + std::to_string(floor) + ", want at least 2^-117");
+}
+
+inline Status check_mla_cache(std::int64_t page_size, std::int64_t page_stride,
+                              std::int64_t record_stride, const void* cache) {
+  if (page_size < 1)
+    return unsupported("page_size is " + std::to_string(page_size) + ", want at least 1");
+  DSAKIT_TRY(check_multiple("page_stride", page_stride, 16, "bytes"));
+  DSAKIT_TRY(check_multiple("record_stride", record_stride, 16, "bytes"));
+  if (record_stride < 656)
+    return unsupported("record_stride is " + std::to_string(record_stride) +
+                       " bytes, want at least 656");
+  return check_aligned("mla_cache", cache, 16);
+}
+
 inline std::int64_t workgroups_for(std::int64_t items, std::int64_t per_workgroup) {
   return items / per_workgroup + (items % per_workgroup != 0 ? 1 : 0);
 }

@@ -3,20 +3,42 @@
 
 #include "dsakit/optimized/index_cache_gather.hpp"
 #include "dsakit/optimized/index_cache_write.hpp"
+#include "dsakit/optimized/index_key_norm.hpp"
 #include "dsakit/optimized/index_logits_decode.hpp"
+#include "dsakit/optimized/index_logits_prefill.hpp"
+#include "dsakit/optimized/index_query_quant.hpp"
+#include "dsakit/optimized/index_weights_fold.hpp"
+#include "dsakit/optimized/mla_cache_write.hpp"
+#include "dsakit/optimized/sparse_attention.hpp"
+#include "dsakit/optimized/topk.hpp"
+#include "dsakit/optimized/topk_slots.hpp"
+
+#define DSAKIT_FOR_EACH_PARAMS(X)                                                                  \
+  X(IndexQueryQuantParams)                                                                         \
+  X(IndexWeightsFoldParams)                                                                        \
+  X(IndexKeyNormParams)                                                                            \
+  X(IndexCacheWriteParams)                                                                         \
+  X(IndexCacheGatherParams)                                                                        \
+  X(IndexLogitsPrefillParams)                                                                      \
+  X(IndexLogitsDecodeParams)                                                                       \
+  X(TopkParams)                                                                                    \
+  X(MlaCacheWriteParams)                                                                           \
+  X(TopkSlotsParams)                                                                               \
+  X(SparseAttentionParams)
 
 namespace dsakit::optimized {
 
 // Each arch's build of a kernel defines one of these (DSAKIT_REGISTER_KERNELS).
-#define DSAKIT_DECLARE(arch)                                                                       \
-  namespace arch {                                                                                 \
-  const std::vector<Kernel<IndexCacheWriteParams>>& registered(const IndexCacheWriteParams*);      \
-  const std::vector<Kernel<IndexCacheGatherParams>>& registered(const IndexCacheGatherParams*);    \
-  const std::vector<Kernel<IndexLogitsDecodeParams>>& registered(const IndexLogitsDecodeParams*);  \
-  }
-DSAKIT_DECLARE(gfx942)
-DSAKIT_DECLARE(gfx950)
-DSAKIT_DECLARE(sm_90)
+#define DSAKIT_DECLARE(Params) const std::vector<Kernel<Params>>& registered(const Params*);
+namespace gfx942 {
+DSAKIT_FOR_EACH_PARAMS(DSAKIT_DECLARE)
+}
+namespace gfx950 {
+DSAKIT_FOR_EACH_PARAMS(DSAKIT_DECLARE)
+}
+namespace sm_90 {
+DSAKIT_FOR_EACH_PARAMS(DSAKIT_DECLARE)
+}
 
 template <class Params>
 const std::vector<Kernel<Params>>& kernels(Arch arch) {
@@ -31,8 +53,7 @@ const std::vector<Kernel<Params>>& kernels(Arch arch) {
 #endif
 }
 
-template const std::vector<Kernel<IndexCacheWriteParams>>& kernels(Arch);
-template const std::vector<Kernel<IndexCacheGatherParams>>& kernels(Arch);
-template const std::vector<Kernel<IndexLogitsDecodeParams>>& kernels(Arch);
+#define DSAKIT_INSTANTIATE(Params) template const std::vector<Kernel<Params>>& kernels(Arch);
+DSAKIT_FOR_EACH_PARAMS(DSAKIT_INSTANTIATE)
 
 } // namespace dsakit::optimized

@@ -113,6 +113,16 @@ float fp16_to_float(std::uint16_t bits) {
   return sign * std::ldexp(static_cast<float>(1024 + mantissa), exponent_field - 25);
 }
 
+std::uint16_t float_to_fp16(float value) {
+  const int sign = std::signbit(value) ? 0x8000 : 0;
+  if (std::isnan(value)) return static_cast<std::uint16_t>(sign | 0x7E00);
+  const float magnitude = std::min(std::fabs(value), 65536.0f); // what the largest rounds up to
+  const int exponent = std::max(std::ilogb(magnitude), -14);
+  // As in nearest_code: 1024 to 2048 units for a normal; 65536 gives 0x7C00, infinity.
+  const float units = std::nearbyint(std::scalbn(magnitude, 10 - exponent));
+  return static_cast<std::uint16_t>(sign | (1024 * (exponent + 14) + static_cast<int>(units)));
+}
+
 int ue8m0_exponent(float amax, float qmax) {
   // amax / qmax = (a / q) * 2^(amax_exponent - qmax_exponent) with a and q in [1/2, 1), so a / q is
   // in (1/2, 2) and its logarithm rounds up to 0 or 1.

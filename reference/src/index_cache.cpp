@@ -8,31 +8,18 @@
 #include <string>
 #include <vector>
 
+#include "activation.hpp"
 #include "dsakit/reference/formats.hpp"
 #include "index_record.hpp"
+#include "slots.hpp"
 
 namespace dsakit::reference {
 namespace {
 
-float activation_to_float(ActivationDtype dtype, std::uint16_t bits) {
-  return dtype == ActivationDtype::bf16 ? bf16_to_float(bits) : fp16_to_float(bits);
-}
-
-float largest_finite(ActivationDtype dtype) {
-  return activation_to_float(dtype, dtype == ActivationDtype::bf16 ? 0x7F7F : 0x7BFF);
-}
-
 IndexRecord quantise(const IndexKeyQuant& contract, const std::uint16_t* key) {
   std::array<float, kIndexHeadDim> k;
-  for (std::size_t d = 0; d < k.size(); ++d)
-    k[d] = activation_to_float(contract.activation_dtype, key[d]);
-
-  float amax = 0;
-  for (float value : k)
-    if (std::fabs(value) > amax) // false for NaN
-      amax = std::fabs(value);
-  amax = std::min(amax, largest_finite(contract.activation_dtype));
-  amax = std::max(amax, contract.index_k_floor.value);
+  load_activations(contract.activation_dtype, key, k);
+  const float amax = amax_of(k, contract.activation_dtype, contract.index_k_floor);
 
   IndexRecord record;
   record.scale = contract.scale_kind == ScaleKind::ue8m0
@@ -57,15 +44,6 @@ IndexRecord load_record(const IndexPages& contract, const std::uint8_t* page, st
     record.codes[static_cast<std::size_t>(d)] = page[index_value_offset(contract, token, d)];
   std::memcpy(&record.scale, page + index_scale_offset(contract, token), sizeof record.scale);
   return record;
-}
-
-Status check_slots(std::span<const std::int64_t> slot_mapping, std::int64_t slots) {
-  for (std::size_t t = 0; t < slot_mapping.size(); ++t)
-    if (slot_mapping[t] < -1 || slot_mapping[t] >= slots)
-      return bad_input("slot_mapping[" + std::to_string(t) + "]: found " +
-                       std::to_string(slot_mapping[t]) + ", want -1 or a slot below " +
-                       std::to_string(slots));
-  return {};
 }
 
 Status check_requests(std::span<const std::int32_t> cu_seq_lens, std::int64_t requests) {
@@ -132,12 +110,9 @@ Status index_cache_write(const IndexKeyQuant& contract, const std::uint16_t* ind
                          std::int64_t index_k_rows, std::span<const std::int64_t> slot_mapping,
                          IndexCache<std::uint8_t> cache) {
   const IndexPages& pages = contract.pages;
-  const auto tokens = std::ssize(slot_mapping);
   DSAKIT_TRY(check_index_pages(pages, cache.page_stride));
-  DSAKIT_TRY(check_slots(slot_mapping, cache.pages * pages.page_size));
-  if (index_k_rows < tokens)
-    return bad_input("index_k: found " + std::to_string(index_k_rows) + " rows, want at least " +
-                     std::to_string(tokens) + ", one for each of slot_mapping");
+  DSAKIT_TRY(
+      check_slot_mapping(slot_mapping, cache.pages * pages.page_size, "index_k", index_k_rows));
 
   std::vector<IndexRecord> records(slot_mapping.size());
   tbb::parallel_for(std::size_t{0}, records.size(), [&](std::size_t t) {

@@ -36,6 +36,11 @@ DSAKIT_DEVICE int ds_bpermute(int byte_address, int x) {
   return __builtin_amdgcn_ds_bpermute(byte_address, x);
 }
 
+/// Adds to a counter in LDS, and gives what it was.
+DSAKIT_DEVICE std::uint32_t ds_add_rtn_u32(std::uint32_t* counter, std::uint32_t x) {
+  return __hip_atomic_fetch_add(counter, x, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
+}
+
 /// DPP row_ror: inside each row of 16, lane l gets lane (l - N) % 16's x.
 template <int N>
 DSAKIT_DEVICE int dpp_row_ror(int x) {

@@ -73,6 +73,12 @@ DSAKIT_DEVICE int ds_bpermute(int byte_address, int x) {
       }));
 }
 
+DSAKIT_DEVICE std::uint32_t ds_add_rtn_u32(std::uint32_t* counter, std::uint32_t x) {
+  const std::uint32_t before = *counter; // lanes take turns: nothing comes between
+  *counter = before + x;
+  return before;
+}
+
 template <int N>
 DSAKIT_DEVICE int dpp_row_ror(int x) {
   return static_cast<int>(

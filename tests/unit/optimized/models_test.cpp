@@ -2,6 +2,7 @@
 // lane maps as AMD's matrix instruction calculator gives them
 // (ROCm/amd_matrix_instruction_calculator, CDNA3), DPP and conversions as the MI300 ISA document
 // does.
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <vector>
@@ -86,6 +87,37 @@ TEST(CrossLane, BpermuteBallotReadfirstlaneAndRowRor) {
     EXPECT_EQ(amd::dpp_row_ror<1>(lane), lane % 16 == 0 ? lane + 15 : lane - 1);
     EXPECT_EQ(amd::dpp_row_ror<8>(lane), lane ^ 8);
   });
+}
+
+// The reductions that kernels use on top: every lane of a row of 16 has the row's result.
+TEST(CrossLane, SumAndMaximumOfEachRowOf16) {
+  on_wave([](int lane) {
+    const auto x = static_cast<float>(1 << lane % 16);
+    EXPECT_EQ(gfx942::sum_of_16(x * static_cast<float>(1 + lane / 16)),
+              65535.0f * static_cast<float>(1 + lane / 16));
+    EXPECT_EQ(gfx942::max_of_16(static_cast<std::uint32_t>((lane * 7) % 16 + 100 * (lane / 16))),
+              static_cast<std::uint32_t>(15 + 100 * (lane / 16)));
+  });
+}
+
+// ds_add_rtn_u32: each lane gets what the counter was before it, and no add is lost.
+TEST(LdsAtomics, AddReturnsWhatWasThereBefore) {
+  std::uint32_t counter = 7;
+  std::vector<std::uint32_t> before(64);
+  on_wave([&](int lane) {
+    before[static_cast<std::size_t>(lane)] =
+        amd::ds_add_rtn_u32(&counter, static_cast<std::uint32_t>(lane + 1));
+  });
+  EXPECT_EQ(counter, 7u + 64 * 65 / 2);
+  // In whatever order lanes came: each found the last one's sum.
+  std::vector<std::uint32_t> found = before;
+  std::vector<std::uint32_t> left = {7};
+  for (std::uint32_t lane = 0; lane < 64; ++lane)
+    left.push_back(before[lane] + lane + 1);
+  found.push_back(counter);
+  std::sort(found.begin(), found.end());
+  std::sort(left.begin(), left.end());
+  EXPECT_EQ(found, left);
 }
 
 /// Every finite code's value, from the formats' definition.

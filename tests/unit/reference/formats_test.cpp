@@ -194,6 +194,25 @@ void expect_exponent(float amax, float qmax) {
   ASSERT_GT(double{amax}, std::ldexp(double{qmax}, e - 1));
 }
 
+TEST(Fp16, RoundsAsTheHardwareRoundsIt) {
+  const auto expect_same = [](float value) {
+    EXPECT_EQ(float_to_fp16(value), _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT)) << value;
+  };
+  for (int bits = 0; bits < 0x10000; ++bits) { // every fp16, and the half-way point after it
+    const float value = fp16_to_float(static_cast<std::uint16_t>(bits));
+    const float next = fp16_to_float(static_cast<std::uint16_t>(bits + 1));
+    if (!std::isfinite(value)) continue;
+    for (float x : {value, (value + next) / 2}) {
+      expect_same(x);
+      expect_same(std::nextafter(x, kInf));
+      expect_same(std::nextafter(x, -kInf));
+    }
+  }
+  for (float x : {65519.996f, 65520.0f, 1e30f, kInf, -kInf})
+    expect_same(x);
+  EXPECT_TRUE(std::isnan(fp16_to_float(float_to_fp16(kNaN))));
+}
+
 TEST(Ue8m0Exponent, IsTheIntegerFormForEveryPositiveBf16) {
   for (std::uint16_t bits = 1; bits < 0x7F80; ++bits)
     for (float qmax : {448.0f, 240.0f, 224.0f})

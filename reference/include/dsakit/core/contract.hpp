@@ -37,6 +37,22 @@ struct IndexKeyQuant {
   Required<float> qmax;          ///< divisor of the dynamic quantiser: 448, 240 or 224
 };
 
+/// What is needed to quantise indexer queries.
+struct IndexQueryQuant {
+  Required<Fp8Encoding> index_fp8_encoding;
+  Required<ActivationDtype> activation_dtype;
+  Required<ScaleKind> scale_kind;
+  Required<float> index_q_floor; ///< smallest amax that a query row is scaled by
+  Required<float> qmax;
+};
+
+/// What is needed to write MLA records.
+struct MlaQuant {
+  Required<Fp8Encoding> mla_fp8_encoding;
+  Required<ActivationDtype> activation_dtype;
+  Required<float> qmax;
+};
+
 /// A contract as a recording stores it: key -> value text ("index_fp8_encoding" -> "e4m3fn").
 using ContractValues = std::map<std::string, std::string>;
 
@@ -44,7 +60,23 @@ using ContractValues = std::map<std::string, std::string>;
 /// found and the values wanted.
 Result<IndexPages> parse_index_pages(const ContractValues& values);
 Result<IndexKeyQuant> parse_index_key_quant(const ContractValues& values);
+Result<IndexQueryQuant> parse_index_query_quant(const ContractValues& values);
+Result<MlaQuant> parse_mla_quant(const ContractValues& values);
+
+/// One key, named as the function is.
+Result<Fp8Encoding> parse_index_fp8_encoding(const ContractValues& values);
+Result<Fp8Encoding> parse_mla_fp8_encoding(const ContractValues& values);
+Result<ActivationDtype> parse_activation_dtype(const ContractValues& values);
+Result<WeightFold> parse_weight_fold(const ContractValues& values);
+Result<IndexKNorm> parse_index_k_norm(const ContractValues& values);
+Result<RmsNormRounding> parse_rmsnorm_rounding(const ContractValues& values);
+Result<LseBase> parse_lse_base(const ContractValues& values);
+Result<TopkOrder> parse_topk_order(const ContractValues& values);
+Result<std::int64_t> parse_page_size(const ContractValues& values);
+
+/// What a contract says of one output tensor, from its text.
 Result<Accumulation> parse_accumulation(std::string_view text);
+Result<MlaScaleRead> parse_mla_scale_read(std::string_view text);
 
 } // namespace dsakit
 

@@ -22,6 +22,27 @@ enum class ScaleKind : std::uint8_t { ue8m0, fp32 };
 /// How the producer of an output accumulates, hence which gate its error is held to (spec 8).
 enum class Accumulation : std::uint8_t { exact, fp32, sm90_wgmma_fp8 };
 
+/// Where the indexer's weight fold rounds (spec 2.3).
+enum class WeightFold : std::uint8_t {
+  bf16_intermediate, ///< bf16(w * heads^-0.5), then fp32
+  fp32,
+};
+
+/// Which norm the indexer's keys get (spec 1).
+enum class IndexKNorm : std::uint8_t { layernorm, rmsnorm };
+
+/// RMSNorm: x * r rounded to the activation dtype before the weight, or one rounding at the end.
+enum class RmsNormRounding : std::uint8_t { one, two };
+
+/// How a reader of 656-byte MLA records takes a tile's scale (spec 12): as stored, or as bf16.
+enum class MlaScaleRead : std::uint8_t { fp32, bf16 };
+
+/// Base of the logarithm in `lse`.
+enum class LseBase : std::uint8_t { e, two };
+
+/// Order of a top-k row: best first, or ascending positions.
+enum class TopkOrder : std::uint8_t { rank, ascending };
+
 /// Dtype of the layer's activations.
 enum class ActivationDtype : std::uint8_t { bf16, fp16 };
 

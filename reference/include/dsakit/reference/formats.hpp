@@ -25,6 +25,8 @@ float bf16_to_float(std::uint16_t bits);
 /// Nearest bf16, ties to even; NaN stays NaN.
 std::uint16_t float_to_bf16(float value);
 float fp16_to_float(std::uint16_t bits);
+/// Nearest fp16, ties to even; NaN stays NaN, from the half-way point past 65504 on infinity.
+std::uint16_t float_to_fp16(float value);
 
 /// e of the scale 2^e = 2^ceil(log2(amax / qmax)) for a finite amax > 0, in exact arithmetic.
 /// qmax is 448, 240 or 224.

@@ -52,4 +52,32 @@ extern template Status index_logits_decode<Simulated>(const IndexPages&, const I
 Status index_logits_decode_bound(const IndexPages& contract, const IndexLogitsDecode& in,
                                  Accumulation accumulation, double* bound);
 
+/// Inputs of index_logits_prefill: row r scores keys n in [ks[r], ke[r]), clamped to [0, keys),
+/// into column n - column_origin[r] (nullptr: column n).
+struct IndexLogitsPrefill {
+  const std::uint8_t* index_q_fp8;   ///< [rows, heads, 128]
+  const float* index_weights_folded; ///< [rows, heads]
+  const std::uint8_t* k_fp8;         ///< [keys, 128]
+  const float* k_scale;              ///< [keys]
+  const std::int32_t* ks;            ///< [rows]
+  const std::int32_t* ke;            ///< [rows]
+  const std::int32_t* column_origin; ///< [rows] or nullptr
+  std::int64_t rows;
+  std::int64_t heads;
+  std::int64_t keys;
+  std::int64_t columns;
+  Fp8Encoding index_fp8_encoding;
+};
+
+/// As index_logits_decode; columns outside a row's window are left as they are.
+template <class Tier>
+Status index_logits_prefill(const IndexLogitsPrefill& in, typename Tier::Value* logits);
+
+extern template Status index_logits_prefill<Exact>(const IndexLogitsPrefill&, double*);
+extern template Status index_logits_prefill<Simulated>(const IndexLogitsPrefill&, float*);
+
+/// As index_logits_decode_bound; 0 outside the window.
+Status index_logits_prefill_bound(const IndexLogitsPrefill& in, Accumulation accumulation,
+                                  double* bound);
+
 } // namespace dsakit::reference

@@ -24,13 +24,23 @@ inline constexpr EnumNames<Accumulation, 3> kAccumulations = {
      {"sm90_wgmma_fp8", Accumulation::sm90_wgmma_fp8}}};
 inline constexpr EnumNames<ActivationDtype, 2> kActivationDtypes = {
     {{"bf16", ActivationDtype::bf16}, {"fp16", ActivationDtype::fp16}}};
+inline constexpr EnumNames<WeightFold, 2> kWeightFolds = {
+    {{"bf16_intermediate", WeightFold::bf16_intermediate}, {"fp32", WeightFold::fp32}}};
+inline constexpr EnumNames<IndexKNorm, 2> kIndexKNorms = {
+    {{"layernorm", IndexKNorm::layernorm}, {"rmsnorm", IndexKNorm::rmsnorm}}};
+inline constexpr EnumNames<RmsNormRounding, 2> kRmsNormRoundings = {
+    {{"one", RmsNormRounding::one}, {"two", RmsNormRounding::two}}};
+inline constexpr EnumNames<MlaScaleRead, 2> kMlaScaleReads = {
+    {{"fp32", MlaScaleRead::fp32}, {"bf16", MlaScaleRead::bf16}}};
+inline constexpr EnumNames<LseBase, 2> kLseBases = {{{"e", LseBase::e}, {"2", LseBase::two}}};
+inline constexpr EnumNames<TopkOrder, 2> kTopkOrders = {
+    {{"rank", TopkOrder::rank}, {"ascending", TopkOrder::ascending}}};
 
 template <class E, std::size_t N>
 Result<E> parse_enum(std::string_view key, std::string_view text, const EnumNames<E, N>& names) {
   std::string wanted;
   for (const auto& [name, value] : names) {
-    if (name == text)
-      return value;
+    if (name == text) return value;
     wanted += (wanted.empty() ? "" : " | ") + std::string(name);
   }
   return bad_input("contract key " + std::string(key) + ": found '" + std::string(text) +
@@ -39,16 +49,14 @@ Result<E> parse_enum(std::string_view key, std::string_view text, const EnumName
 
 inline Result<std::string> find_key(const ContractValues& values, const char* key) {
   auto found = values.find(key);
-  if (found == values.end())
-    return bad_input("contract key " + std::string(key) + " is missing");
+  if (found == values.end()) return bad_input("contract key " + std::string(key) + " is missing");
   return found->second;
 }
 
 template <class E, std::size_t N>
 Result<E> enum_key(const ContractValues& values, const char* key, const EnumNames<E, N>& names) {
   auto text = find_key(values, key);
-  if (!text)
-    return text.status();
+  if (!text) return text.status();
   return parse_enum(key, *text, names);
 }
 
@@ -56,8 +64,7 @@ Result<E> enum_key(const ContractValues& values, const char* key, const EnumName
 inline Result<double> number_key(const ContractValues& values, const char* key, double low,
                                  double high) {
   auto text = find_key(values, key);
-  if (!text)
-    return text.status();
+  if (!text) return text.status();
   char* end = nullptr;
   const double value = std::strtod(text->c_str(), &end);
   if (text->empty() || *end != '\0' || !(value >= low && value <= high))
@@ -67,11 +74,28 @@ inline Result<double> number_key(const ContractValues& values, const char* key, 
   return value;
 }
 
+/// The divisor of a quantiser that writes `encoding`.
+inline Result<float> qmax_key(const ContractValues& values, Fp8Encoding encoding) {
+  auto qmax = number_key(values, "qmax", 1, 448);
+  if (!qmax) return qmax.status();
+  const std::string found = "contract key qmax: found '" + values.at("qmax") + "', want ";
+  if (*qmax != 448 && *qmax != 240 && *qmax != 224) return bad_input(found + "448 | 240 | 224");
+  if (*qmax > 240 && encoding == Fp8Encoding::e4m3fnuz)
+    return bad_input(found + "at most 240, the largest e4m3fnuz");
+  return static_cast<float>(*qmax);
+}
+
+/// The smallest amax of a quantiser: a normal fp32 number.
+inline Result<float> floor_key(const ContractValues& values, const char* key) {
+  auto floor = number_key(values, key, 0x1p-126, 1e30);
+  if (!floor) return floor.status();
+  return static_cast<float>(*floor);
+}
+
 template <class E, std::size_t N>
 std::string_view enum_name(E value, const EnumNames<E, N>& names) {
   for (const auto& [name, v] : names)
-    if (v == value)
-      return name;
+    if (v == value) return name;
   return "?";
 }
 
@@ -92,51 +116,112 @@ inline std::string_view name(Accumulation v) {
 inline std::string_view name(ActivationDtype v) {
   return detail::enum_name(v, detail::kActivationDtypes);
 }
+inline std::string_view name(WeightFold v) {
+  return detail::enum_name(v, detail::kWeightFolds);
+}
+inline std::string_view name(IndexKNorm v) {
+  return detail::enum_name(v, detail::kIndexKNorms);
+}
+inline std::string_view name(RmsNormRounding v) {
+  return detail::enum_name(v, detail::kRmsNormRoundings);
+}
+inline std::string_view name(MlaScaleRead v) {
+  return detail::enum_name(v, detail::kMlaScaleReads);
+}
+inline std::string_view name(LseBase v) {
+  return detail::enum_name(v, detail::kLseBases);
+}
+inline std::string_view name(TopkOrder v) {
+  return detail::enum_name(v, detail::kTopkOrders);
+}
 
-inline Result<IndexPages> parse_index_pages(const ContractValues& values) {
-  auto encoding = detail::enum_key(values, "index_fp8_encoding", detail::kFp8Encodings);
-  if (!encoding)
-    return encoding.status();
-  auto layout = detail::enum_key(values, "index_page_layout", detail::kIndexPageLayouts);
-  if (!layout)
-    return layout.status();
+inline Result<Fp8Encoding> parse_index_fp8_encoding(const ContractValues& values) {
+  return detail::enum_key(values, "index_fp8_encoding", detail::kFp8Encodings);
+}
+inline Result<Fp8Encoding> parse_mla_fp8_encoding(const ContractValues& values) {
+  return detail::enum_key(values, "mla_fp8_encoding", detail::kFp8Encodings);
+}
+inline Result<ActivationDtype> parse_activation_dtype(const ContractValues& values) {
+  return detail::enum_key(values, "activation_dtype", detail::kActivationDtypes);
+}
+inline Result<WeightFold> parse_weight_fold(const ContractValues& values) {
+  return detail::enum_key(values, "weight_fold", detail::kWeightFolds);
+}
+inline Result<IndexKNorm> parse_index_k_norm(const ContractValues& values) {
+  return detail::enum_key(values, "index_k_norm", detail::kIndexKNorms);
+}
+inline Result<RmsNormRounding> parse_rmsnorm_rounding(const ContractValues& values) {
+  return detail::enum_key(values, "rmsnorm_rounding", detail::kRmsNormRoundings);
+}
+inline Result<LseBase> parse_lse_base(const ContractValues& values) {
+  return detail::enum_key(values, "lse_base", detail::kLseBases);
+}
+inline Result<TopkOrder> parse_topk_order(const ContractValues& values) {
+  return detail::enum_key(values, "topk_order", detail::kTopkOrders);
+}
+inline Result<std::int64_t> parse_page_size(const ContractValues& values) {
   auto page_size = detail::number_key(values, "page_size", 1, 1 << 20);
-  if (!page_size)
-    return page_size.status();
+  if (!page_size) return page_size.status();
   const auto tokens = static_cast<std::int64_t>(*page_size);
   if (static_cast<double>(tokens) != *page_size)
     return bad_input("contract key page_size: found '" + values.at("page_size") +
                      "', want a whole number of tokens");
-  return IndexPages{*encoding, *layout, tokens};
+  return tokens;
+}
+
+inline Result<IndexPages> parse_index_pages(const ContractValues& values) {
+  auto encoding = parse_index_fp8_encoding(values);
+  if (!encoding) return encoding.status();
+  auto layout = detail::enum_key(values, "index_page_layout", detail::kIndexPageLayouts);
+  if (!layout) return layout.status();
+  auto page_size = parse_page_size(values);
+  if (!page_size) return page_size.status();
+  return IndexPages{*encoding, *layout, *page_size};
 }
 
 inline Result<IndexKeyQuant> parse_index_key_quant(const ContractValues& values) {
   auto pages = parse_index_pages(values);
-  if (!pages)
-    return pages.status();
-  auto dtype = detail::enum_key(values, "activation_dtype", detail::kActivationDtypes);
-  if (!dtype)
-    return dtype.status();
+  if (!pages) return pages.status();
+  auto dtype = parse_activation_dtype(values);
+  if (!dtype) return dtype.status();
   auto scale_kind = detail::enum_key(values, "scale_kind", detail::kScaleKinds);
-  if (!scale_kind)
-    return scale_kind.status();
-  auto floor = detail::number_key(values, "index_k_floor", 0x1p-126, 1e30);
-  if (!floor)
-    return floor.status();
-  auto qmax = detail::number_key(values, "qmax", 1, 448);
-  if (!qmax)
-    return qmax.status();
-  if (*qmax != 448 && *qmax != 240 && *qmax != 224)
-    return bad_input("contract key qmax: found '" + values.at("qmax") + "', want 448 | 240 | 224");
-  if (*qmax > 240 && pages->index_fp8_encoding.value == Fp8Encoding::e4m3fnuz)
-    return bad_input("contract key qmax: found '" + values.at("qmax") +
-                     "', want at most 240, the largest e4m3fnuz");
-  return IndexKeyQuant{*pages, *dtype, *scale_kind, static_cast<float>(*floor),
-                       static_cast<float>(*qmax)};
+  if (!scale_kind) return scale_kind.status();
+  auto floor = detail::floor_key(values, "index_k_floor");
+  if (!floor) return floor.status();
+  auto qmax = detail::qmax_key(values, pages->index_fp8_encoding);
+  if (!qmax) return qmax.status();
+  return IndexKeyQuant{*pages, *dtype, *scale_kind, *floor, *qmax};
+}
+
+inline Result<IndexQueryQuant> parse_index_query_quant(const ContractValues& values) {
+  auto encoding = parse_index_fp8_encoding(values);
+  if (!encoding) return encoding.status();
+  auto dtype = parse_activation_dtype(values);
+  if (!dtype) return dtype.status();
+  auto scale_kind = detail::enum_key(values, "scale_kind", detail::kScaleKinds);
+  if (!scale_kind) return scale_kind.status();
+  auto floor = detail::floor_key(values, "index_q_floor");
+  if (!floor) return floor.status();
+  auto qmax = detail::qmax_key(values, *encoding);
+  if (!qmax) return qmax.status();
+  return IndexQueryQuant{*encoding, *dtype, *scale_kind, *floor, *qmax};
+}
+
+inline Result<MlaQuant> parse_mla_quant(const ContractValues& values) {
+  auto encoding = parse_mla_fp8_encoding(values);
+  if (!encoding) return encoding.status();
+  auto dtype = parse_activation_dtype(values);
+  if (!dtype) return dtype.status();
+  auto qmax = detail::qmax_key(values, *encoding);
+  if (!qmax) return qmax.status();
+  return MlaQuant{*encoding, *dtype, *qmax};
 }
 
 inline Result<Accumulation> parse_accumulation(std::string_view text) {
   return detail::parse_enum("accumulation", text, detail::kAccumulations);
+}
+inline Result<MlaScaleRead> parse_mla_scale_read(std::string_view text) {
+  return detail::parse_enum("mla_scale_read", text, detail::kMlaScaleReads);
 }
 
 } // namespace dsakit

@@ -1,0 +1,27 @@
+// topk: positions of the k largest logits of each row, exactly and deterministically (spec 2.10,
+// 11).
+#pragma once
+
+#include <cstdint>
+
+#include "dsakit/core/contract_enums.hpp"
+
+namespace dsakit::optimized {
+
+/// Order: score descending, -0 as +0, NaN of either sign below -inf, then the smaller position.
+/// A row of at most k columns gives 0, 1, ..., then -1, and no logit is read.
+/// Row r's columns are [row_starts[r], row_ends[r]) of its logits; positions count from
+/// row_starts[r].
+struct TopkParams {
+  const float* logits;            // [rows, >= every row_ends]
+  const std::int32_t* row_starts; // [rows], or nullptr: 0
+  const std::int32_t* row_ends;   // [rows]; at or below the start: an empty row
+  std::int32_t* topk_indices;     // [rows, k]
+  std::int64_t logits_stride;     // ELEMENTS between rows of logits
+  std::int64_t topk_stride;       // ELEMENTS between rows of topk_indices
+  std::int64_t rows;
+  std::int32_t k;  // 1 to 4096
+  TopkOrder order; // of rows with more than k columns
+};
+
+} // namespace dsakit::optimized

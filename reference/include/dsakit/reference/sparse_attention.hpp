@@ -1,0 +1,38 @@
+// Sparse MLA over selected cache records (spec 5.2 to 5.4), with derived bounds (spec 8).
+#pragma once
+
+#include <cstdint>
+
+#include "dsakit/reference/mla_cache.hpp"
+
+namespace dsakit::reference {
+
+struct SparseAttention {
+  const std::uint16_t* mla_query; ///< [tokens, heads, 576] bf16 bits
+  MlaCache<const std::uint8_t> cache;
+  const std::int32_t* slots; ///< [tokens, k]; negative or past the pool: skipped
+  std::int64_t tokens;
+  std::int64_t heads;
+  std::int64_t k;
+  double softmax_scale;
+  Fp8Encoding mla_fp8_encoding;
+  MlaScaleRead mla_scale_read;
+  LseBase lse_base;
+};
+
+/// Tier exact: scores, softmax and sums in double over the bf16 records.
+/// latent: [tokens, heads, 512]; lse: [tokens, heads] in lse_base; a row without a valid slot: 0,
+/// -inf.
+Status sparse_attention_exact(const SparseAttention& in, double* latent, double* lse);
+
+/// Tier simulated: fp32 scores and sums, online softmax over blocks of 16 keys, bf16(p) in P V, one
+/// rounding to bf16. latent: bf16 bits.
+Status sparse_attention(const SparseAttention& in, std::uint16_t* latent, float* lse);
+
+/// Largest right error of a producer (spec 8):
+/// latent: 2^-8 (|o| + sum_j p_j |v_j|) + (e^(2 eps) - 1) sum_j p_j |v_j|,
+/// lse:    eps + 4 ulp (times log2(e) for base two),  eps = 578 * 2^-24 * max_j sum_d |q_d k_jd| *
+/// scale
+Status sparse_attention_bound(const SparseAttention& in, double* latent, double* lse);
+
+} // namespace dsakit::reference

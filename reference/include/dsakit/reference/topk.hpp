@@ -1,0 +1,26 @@
+// Selection of the k largest logits of a row, and their cache slots (spec 2.10, 5.1, 11).
+#pragma once
+
+#include <cstdint>
+
+#include "dsakit/core/contract_enums.hpp"
+#include "dsakit/core/status.hpp"
+#include "dsakit/reference/index_cache.hpp"
+
+namespace dsakit::reference {
+
+/// Row r's columns are [row_starts[r], row_ends[r]) of logits row r (row_starts may be nullptr: 0);
+/// positions count from the start. Order: score descending, -0 as +0, NaN below -inf, then the
+/// smaller position. A row of at most k columns gives 0, 1, ..., then -1. topk_indices: [rows, k].
+Status topk(const float* logits, std::int64_t rows, std::int64_t columns,
+            const std::int32_t* row_starts, const std::int32_t* row_ends, std::int64_t k,
+            TopkOrder order, std::int32_t* topk_indices);
+
+/// slots[r, i] = page * block_stride + p % page_size for p = topk_indices[r, i]; -1 where p, its
+/// column, its page or the row's request is invalid. [rows, k]. bad_input where a slot exceeds
+/// int32.
+Status topk_slots(const std::int32_t* topk_indices, std::int64_t rows, std::int64_t k,
+                  BlockTable block_table, const std::int32_t* row_request, std::int64_t page_size,
+                  std::int64_t block_stride, std::int32_t* slots);
+
+} // namespace dsakit::reference

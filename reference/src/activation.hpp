@@ -1,0 +1,25 @@
+// Activations: 16-bit elements as floats and back, and the magnitude that a quantiser scales a row
+// by.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "dsakit/core/contract.hpp"
+
+namespace dsakit::reference {
+
+float activation_to_float(ActivationDtype dtype, std::uint16_t bits);
+/// Nearest element, ties to even.
+std::uint16_t float_to_activation(ActivationDtype dtype, float value);
+/// `value` rounded to the dtype.
+float round_to_activation(ActivationDtype dtype, float value);
+
+/// Widens values.size() elements.
+void load_activations(ActivationDtype dtype, const std::uint16_t* bits, std::span<float> values);
+
+/// max |value|, at least `floor`. NaN takes no part; an infinity counts as the dtype's largest
+/// finite value (spec 11).
+float amax_of(std::span<const float> values, ActivationDtype dtype, float floor);
+
+} // namespace dsakit::reference

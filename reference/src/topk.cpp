@@ -1,0 +1,112 @@
+#include "dsakit/reference/topk.hpp"
+
+#include <tbb/parallel_for.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace dsakit::reference {
+namespace {
+
+/// A row's columns [start, end) of its logits.
+struct Window {
+  std::int64_t start;
+  std::int64_t end;
+
+  std::int64_t length() const { return end - start; } ///< at or below 0: no column
+};
+
+Window window_of(const std::int32_t* row_starts, const std::int32_t* row_ends, std::int64_t row) {
+  return {row_starts ? row_starts[row] : 0, row_ends[row]};
+}
+
+/// NaN of either sign last; -0 equals +0.
+bool scores_higher(float a, float b) {
+  return a > b || (std::isnan(b) && !std::isnan(a));
+}
+
+/// Positions of the k best of `length` scores, the best first.
+std::vector<std::int32_t> best(const float* scores, std::int64_t length, std::int64_t k) {
+  std::vector<std::int32_t> positions(static_cast<std::size_t>(length));
+  std::iota(positions.begin(), positions.end(), 0);
+  const auto ranks_before = [scores](std::int32_t a, std::int32_t b) {
+    if (scores_higher(scores[a], scores[b])) return true;
+    if (scores_higher(scores[b], scores[a])) return false;
+    return a < b;
+  };
+  std::partial_sort(positions.begin(), positions.begin() + k, positions.end(), ranks_before);
+  positions.resize(static_cast<std::size_t>(k));
+  return positions;
+}
+
+Status check(std::int64_t rows, std::int64_t columns, const std::int32_t* row_starts,
+             const std::int32_t* row_ends) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const Window window = window_of(row_starts, row_ends, row);
+    if (window.length() > 0 && (window.start < 0 || window.end > columns))
+      return bad_input("columns of row " + std::to_string(row) + ": found [" +
+                       std::to_string(window.start) + ", " + std::to_string(window.end) +
+                       "), want within [0, " + std::to_string(columns) + ")");
+  }
+  return {};
+}
+
+/// The slot of a row's position; -1 where there is none.
+std::int64_t slot_of(std::int64_t position, const BlockTable& block_table, std::int64_t request,
+                     std::int64_t page_size, std::int64_t block_stride) {
+  const std::int64_t column = position / page_size;
+  if (request < 0 || request >= block_table.requests) return -1;
+  if (position < 0 || column >= block_table.columns) return -1;
+  const std::int64_t page = block_table.data[request * block_table.columns + column];
+  return page < 0 ? -1 : page * block_stride + position % page_size;
+}
+
+} // namespace
+
+Status topk(const float* logits, std::int64_t rows, std::int64_t columns,
+            const std::int32_t* row_starts, const std::int32_t* row_ends, std::int64_t k,
+            TopkOrder order, std::int32_t* topk_indices) {
+  DSAKIT_TRY(check(rows, columns, row_starts, row_ends));
+  tbb::parallel_for(std::int64_t{0}, rows, [&](std::int64_t row) {
+    const Window window = window_of(row_starts, row_ends, row);
+    std::int32_t* out = topk_indices + row * k;
+    if (window.length() <= k) { // all of them, whatever they score
+      const std::int64_t taken = std::max<std::int64_t>(window.length(), 0);
+      std::iota(out, out + taken, 0);
+      std::fill(out + taken, out + k, -1);
+      return;
+    }
+    auto positions = best(logits + row * columns + window.start, window.length(), k);
+    if (order == TopkOrder::ascending) std::sort(positions.begin(), positions.end());
+    std::copy(positions.begin(), positions.end(), out);
+  });
+  return {};
+}
+
+Status topk_slots(const std::int32_t* topk_indices, std::int64_t rows, std::int64_t k,
+                  BlockTable block_table, const std::int32_t* row_request, std::int64_t page_size,
+                  std::int64_t block_stride, std::int32_t* slots) {
+  if (page_size < 1)
+    return bad_input("page_size: found " + std::to_string(page_size) + ", want at least 1");
+  if (block_stride < page_size)
+    return bad_input("block stride: found " + std::to_string(block_stride) +
+                     " slots, want at least the page size " + std::to_string(page_size));
+  std::vector<std::int32_t> found(static_cast<std::size_t>(rows * k));
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const std::int64_t row = static_cast<std::int64_t>(i) / k;
+    const std::int64_t slot =
+        slot_of(topk_indices[i], block_table, row_request[row], page_size, block_stride);
+    if (slot > std::numeric_limits<std::int32_t>::max())
+      return bad_input("slot of position " + std::to_string(topk_indices[i]) + " in row " +
+                       std::to_string(row) + ": found " + std::to_string(slot) + ", want an int32");
+    found[i] = static_cast<std::int32_t>(slot);
+  }
+  std::copy(found.begin(), found.end(), slots);
+  return {};
+}
+
+} // namespace dsakit::reference
