@@ -1,6 +1,9 @@
 // The kernels that this program holds, per arch.
 #include "dsakit/optimized/kernel.hpp"
 
+#include <cstdlib>
+#include <set>
+
 #include "dsakit/optimized/index_cache_gather.hpp"
 #include "dsakit/optimized/index_cache_write.hpp"
 #include "dsakit/optimized/index_key_norm.hpp"
@@ -51,6 +54,31 @@ const std::vector<Kernel<Params>>& kernels(Arch arch) {
   static const std::vector<Kernel<Params>> none;
   return none;
 #endif
+}
+
+const std::vector<std::string_view>& kernel_names() {
+  static const std::vector<std::string_view> names = [] {
+    std::set<std::string_view> all;
+    for (const Arch arch : {Arch::gfx942, Arch::gfx950, Arch::sm_90}) {
+#define DSAKIT_COLLECT(Params)                                                                     \
+  for (const Kernel<Params>& kernel : kernels<Params>(arch))                                       \
+    all.insert(kernel.name);
+      DSAKIT_FOR_EACH_PARAMS(DSAKIT_COLLECT)
+    }
+    return std::vector<std::string_view>(all.begin(), all.end());
+  }();
+  return names;
+}
+
+Result<std::string> forced_kernel() {
+  const char* text = std::getenv("DSAKIT_FORCE_KERNEL");
+  if (text == nullptr || *text == '\0') return std::string();
+  std::string known;
+  for (const std::string_view name : kernel_names()) {
+    if (name == text) return std::string(text);
+    known += (known.empty() ? "" : ", ") + std::string(name);
+  }
+  return bad_input("DSAKIT_FORCE_KERNEL: found '" + std::string(text) + "', want one of " + known);
 }
 
 #define DSAKIT_INSTANTIATE(Params) template const std::vector<Kernel<Params>>& kernels(Arch);

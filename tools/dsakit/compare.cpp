@@ -18,12 +18,13 @@ struct Options {
   harness::CompareOptions compare;
 };
 
-Result<harness::Report> run(const Options& o) {
-  auto rules = prepare(o.report);
+Result<harness::Report> run(Options& o) {
+  auto rules = prepare(o.report, {o.compare.got, o.compare.want});
   DSAKIT_TRY(rules);
   const int threads = o.report.threads > 0 ? o.report.threads : tbb::info::default_concurrency();
   const tbb::global_control limit(tbb::global_control::max_allowed_parallelism,
                                   static_cast<std::size_t>(threads));
+  if (!o.report.rules.empty()) o.compare.repeat = "--rules " + harness::shell_word(o.report.rules);
   auto report = harness::compare_recordings(o.compare, *rules);
   if (report) report->environment.threads = threads;
   return report;

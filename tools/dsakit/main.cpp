@@ -29,5 +29,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "dsakit: %s\n", error.what());
     return kExitBadInput;
   }
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && code == kExitPass) {
+    std::fprintf(stderr, "dsakit: standard output: not everything could be written\n");
+    return kExitBadInput;
+  }
   return code;
 }

@@ -47,13 +47,13 @@ std::string repeat(const Options& o) {
   if (o.lds_pattern != optimized::HostOptions{}.lds_pattern)
     add("--lds-pattern " + std::to_string(o.lds_pattern));
   for (const std::string& item : o.contract)
-    add("--contract " + item);
-  if (!o.report.rules.empty()) add("--rules " + o.report.rules);
+    add("--contract " + harness::shell_word(item));
+  if (!o.report.rules.empty()) add("--rules " + harness::shell_word(o.report.rules));
   return text;
 }
 
 Result<harness::Report> run(Options& o) {
-  auto rules = prepare(o.report);
+  auto rules = prepare(o.report, o.replay.paths);
   DSAKIT_TRY(rules);
   for (const std::string& text : o.contract) {
     const auto parsed = harness::parse_override(text);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "dsakit/optimized/kernel.hpp"
 #include "exit_codes.hpp"
 
 namespace {
@@ -68,7 +69,14 @@ void ReportOptions::add_to(CLI::App& verb) {
                 "a table for each of several files, and why a kernel was not taken");
 }
 
-dsakit::Result<Rules> prepare(const ReportOptions& options) {
+dsakit::Result<Rules> prepare(const ReportOptions& options,
+                              const std::vector<std::string>& inputs) {
+  DSAKIT_TRY(dsakit::optimized::forced_kernel());
+  for (const std::string& input : inputs) {
+    std::error_code error; // a missing file is told by who opens it
+    if (std::filesystem::equivalent(options.output, input, error))
+      return dsakit::bad_input(options.output + ": found an input as -o, want another file");
+  }
   if (!options.output.empty()) {
     const auto folder = std::filesystem::absolute(options.output).parent_path();
     if (access(folder.c_str(), W_OK | X_OK) != 0)

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 #include "dsakit/core/status.hpp"
 #include "dsakit/harness/report.hpp"
@@ -20,8 +21,9 @@ struct ReportOptions {
 };
 
 /// The rules to use: the built-in ones, or those of --rules in their place. Fails here, before any
-/// work, where the folder of -o takes no report.
-dsakit::Result<dsakit::harness::Rules> prepare(const ReportOptions& options);
+/// work, where -o takes no report or is one of the inputs, and where no kernel has a forced name.
+dsakit::Result<dsakit::harness::Rules> prepare(const ReportOptions& options,
+                                               const std::vector<std::string>& inputs);
 
 /// Prints the report, or writes it to -o, then says in one line on stderr what was bad.
 /// Returns the process exit code.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "hdf5.hpp"
 #include "names.hpp"
@@ -57,9 +58,15 @@ Status check_write(const Ids& ids, std::int64_t page_size) {
     return ids.fail("index_k", "axis 0", std::to_string(index_k.shape[0]) + " rows",
                     "at least the " + std::to_string(tokens) + " of slot_mapping");
   const std::int64_t pool = ids.info(Side::inputs, "index_cache")->shape[0] * page_size;
-  for (std::int64_t t = 0; t < tokens; ++t)
-    if (const std::int64_t slot = slots->as<std::int64_t>()[t]; slot < -1 || slot >= pool)
+  std::set<std::int64_t> taken; // of two tokens in one slot either may stay: nothing to compare
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const std::int64_t slot = slots->as<std::int64_t>()[t];
+    if (slot < -1 || slot >= pool)
       return ids.fail("slot_mapping", at(t), "slot " + std::to_string(slot), range(-1, pool - 1));
+    if (slot >= 0 && !taken.insert(slot).second)
+      return ids.fail("slot_mapping", at(t), "slot " + std::to_string(slot) + " again",
+                      "each slot at most once");
+  }
   return {};
 }
 

@@ -168,7 +168,8 @@ private:
       line.why = (*rule)->why;
       line.reproduce = "dsakit compare " + shell_word(options_.got) + " " +
                        shell_word(options_.want) +
-                       (options_.allow_missing ? " --allow-missing" : "");
+                       (options_.allow_missing ? " --allow-missing" : "") +
+                       (options_.repeat.empty() ? "" : " " + options_.repeat);
       if (line.verdict == Verdict::fail) {
         line.tightest_gate = tightest_gate(c, judged->comparison, reference);
         line.hint = hints.find(c, *judged);

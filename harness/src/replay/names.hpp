@@ -25,16 +25,4 @@ inline std::string output_of(const std::string& name, const Attributes& attribut
   return output == attributes.end() ? name : output->second;
 }
 
-/// `text` as one word of a POSIX shell.
-inline std::string shell_word(const std::string& text) {
-  constexpr std::string_view plain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-      "_-./=:,+@%";
-  if (!text.empty() && text.find_first_not_of(plain) == std::string::npos) return text;
-  std::string word = "'";
-  for (const char c : text)
-    word += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return word + "'";
-}
-
 } // namespace dsakit::harness

@@ -43,6 +43,13 @@ Result<std::vector<std::string>> expand(const std::vector<std::string>& paths) {
   return files;
 }
 
+/// Lines of the report belong to a file by its name: named twice, it is replayed once.
+std::vector<std::string> each_once(std::vector<std::string> files) {
+  std::set<std::string> seen;
+  std::erase_if(files, [&](const std::string& file) { return !seen.insert(file).second; });
+  return files;
+}
+
 class Replay {
 public:
   Replay(const ReplayOptions& options, Rules& rules) : options_(options), rules_(rules) {}
@@ -52,7 +59,7 @@ public:
     DSAKIT_TRY(files);
     report_.verb = "replay";
     report_.environment = capture_environment();
-    open(*files);
+    open(each_once(*files));
     if (interrupted()) return interruption();
     DSAKIT_TRY(check_overrides_used());
     if (any_bad() && !options_.keep_going) return finish();

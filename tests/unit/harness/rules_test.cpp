@@ -39,7 +39,8 @@ TEST_F(RulesTest, EveryFileOfGoldenRulesLoads) {
     EXPECT_TRUE(status) << status.what();
     ++files;
   }
-  EXPECT_EQ(files, static_cast<int>(kOperations.size()));
+  // Kernels whose operation is not replayed yet have theirs, too.
+  EXPECT_GE(files, static_cast<int>(kOperations.size()));
 }
 
 TEST_F(RulesTest, EveryOutputOfEveryOperationHasABuiltInRule) {

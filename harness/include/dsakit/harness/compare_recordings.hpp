@@ -12,7 +12,9 @@ namespace dsakit::harness {
 struct CompareOptions {
   std::string got;
   std::string want;
-  bool allow_missing = false; ///< an output on one side only is skipped
+  bool allow_missing = false;
+  std::string repeat; ///< further options, as `reproduce` says them again ///< an output on one
+                      ///< side only is skipped
 };
 
 /// Outputs are matched by step, operation and name, and held to their rules: exact, or derived from

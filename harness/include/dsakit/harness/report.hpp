@@ -112,4 +112,7 @@ std::string to_json(const Report& report);
 /// Writes a report to `path`, whole or not at all.
 Status write_report(const std::string& path, const std::string& contents);
 
+/// `text` as one word of a POSIX shell: what `reproduce` is made of.
+std::string shell_word(const std::string& text);
+
 } // namespace dsakit::harness

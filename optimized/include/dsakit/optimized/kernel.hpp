@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,23 +34,30 @@ struct Kernel {
 template <class Params>
 const std::vector<Kernel<Params>>& kernels(Arch arch);
 
-/// The first kernel that supports the problem, or the one named by DSAKIT_FORCE_KERNEL.
-/// bad_input: no kernel has the forced name; unsupported: with each kernel's reason.
+/// Names of the kernels of every operation and arch in this program.
+const std::vector<std::string_view>& kernel_names();
+
+/// The kernel that DSAKIT_FORCE_KERNEL names; empty where it is unset or empty. bad_input: no
+/// kernel has that name.
+Result<std::string> forced_kernel();
+
+/// The first kernel that supports the problem. A forced kernel is taken by the operation that has
+/// it, or refuses; the other operations are not concerned. unsupported: with each kernel's reason.
 template <class Params>
 Result<const Kernel<Params>*> pick(Arch arch, const Params& params) {
-  const char* forced = std::getenv("DSAKIT_FORCE_KERNEL");
+  const auto named = forced_kernel();
+  DSAKIT_TRY(named);
+  bool forced = false;
+  for (const Kernel<Params>& kernel : kernels<Params>(arch))
+    forced |= kernel.name == *named;
   std::string reasons;
-  std::string known;
   for (const Kernel<Params>& kernel : kernels<Params>(arch)) {
-    known += (known.empty() ? "" : ", ") + std::string(kernel.name);
-    if (forced && kernel.name != forced) continue;
+    if (forced && kernel.name != *named) continue;
     const Status status = kernel.supports(params);
     if (status) return &kernel;
     reasons += (reasons.empty() ? "" : "; ") + std::string(kernel.name) + ": " + status.what();
   }
   if (!reasons.empty()) return unsupported(reasons);
-  if (forced && !known.empty())
-    return bad_input("DSAKIT_FORCE_KERNEL: found '" + std::string(forced) + "', want " + known);
   return unsupported("no kernel is built for " + std::string(name(arch)));
 }
 
