@@ -44,15 +44,12 @@ Result<const Kernel<Params>*> pick(Arch arch, const Params& params) {
   std::string known;
   for (const Kernel<Params>& kernel : kernels<Params>(arch)) {
     known += (known.empty() ? "" : ", ") + std::string(kernel.name);
-    if (forced && kernel.name != forced)
-      continue;
+    if (forced && kernel.name != forced) continue;
     const Status status = kernel.supports(params);
-    if (status)
-      return &kernel;
+    if (status) return &kernel;
     reasons += (reasons.empty() ? "" : "; ") + std::string(kernel.name) + ": " + status.what();
   }
-  if (!reasons.empty())
-    return unsupported(reasons);
+  if (!reasons.empty()) return unsupported(reasons);
   if (forced && !known.empty())
     return bad_input("DSAKIT_FORCE_KERNEL: found '" + std::string(forced) + "', want " + known);
   return unsupported("no kernel is built for " + std::string(name(arch)));

@@ -51,8 +51,7 @@ constexpr std::size_t size_of(Dtype d) {
 
 constexpr std::optional<Dtype> parse_dtype(std::string_view text) {
   for (std::size_t i = 0; i < detail::kDtypes.size(); ++i)
-    if (detail::kDtypes[i].name == text)
-      return static_cast<Dtype>(i);
+    if (detail::kDtypes[i].name == text) return static_cast<Dtype>(i);
   return std::nullopt;
 }
 

@@ -55,8 +55,7 @@ inline constexpr std::array<std::string_view, 22> kRecordedOnly = {"qkv_a_proj",
 /// nullptr when no operation has that name.
 constexpr const Operation* find_operation(std::string_view name) {
   for (const Operation& op : kOperations)
-    if (op.name == name)
-      return &op;
+    if (op.name == name) return &op;
   return nullptr;
 }
 

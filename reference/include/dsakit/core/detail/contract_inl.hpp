@@ -29,8 +29,7 @@ template <class E, std::size_t N>
 Result<E> parse_enum(std::string_view key, std::string_view text, const EnumNames<E, N>& names) {
   std::string wanted;
   for (const auto& [name, value] : names) {
-    if (name == text)
-      return value;
+    if (name == text) return value;
     wanted += (wanted.empty() ? "" : " | ") + std::string(name);
   }
   return bad_input("contract key " + std::string(key) + ": found '" + std::string(text) +
@@ -39,16 +38,14 @@ Result<E> parse_enum(std::string_view key, std::string_view text, const EnumName
 
 inline Result<std::string> find_key(const ContractValues& values, const char* key) {
   auto found = values.find(key);
-  if (found == values.end())
-    return bad_input("contract key " + std::string(key) + " is missing");
+  if (found == values.end()) return bad_input("contract key " + std::string(key) + " is missing");
   return found->second;
 }
 
 template <class E, std::size_t N>
 Result<E> enum_key(const ContractValues& values, const char* key, const EnumNames<E, N>& names) {
   auto text = find_key(values, key);
-  if (!text)
-    return text.status();
+  if (!text) return text.status();
   return parse_enum(key, *text, names);
 }
 
@@ -56,8 +53,7 @@ Result<E> enum_key(const ContractValues& values, const char* key, const EnumName
 inline Result<double> number_key(const ContractValues& values, const char* key, double low,
                                  double high) {
   auto text = find_key(values, key);
-  if (!text)
-    return text.status();
+  if (!text) return text.status();
   char* end = nullptr;
   const double value = std::strtod(text->c_str(), &end);
   if (text->empty() || *end != '\0' || !(value >= low && value <= high))
@@ -70,8 +66,7 @@ inline Result<double> number_key(const ContractValues& values, const char* key, 
 template <class E, std::size_t N>
 std::string_view enum_name(E value, const EnumNames<E, N>& names) {
   for (const auto& [name, v] : names)
-    if (v == value)
-      return name;
+    if (v == value) return name;
   return "?";
 }
 
@@ -95,14 +90,11 @@ inline std::string_view name(ActivationDtype v) {
 
 inline Result<IndexPages> parse_index_pages(const ContractValues& values) {
   auto encoding = detail::enum_key(values, "index_fp8_encoding", detail::kFp8Encodings);
-  if (!encoding)
-    return encoding.status();
+  if (!encoding) return encoding.status();
   auto layout = detail::enum_key(values, "index_page_layout", detail::kIndexPageLayouts);
-  if (!layout)
-    return layout.status();
+  if (!layout) return layout.status();
   auto page_size = detail::number_key(values, "page_size", 1, 1 << 20);
-  if (!page_size)
-    return page_size.status();
+  if (!page_size) return page_size.status();
   const auto tokens = static_cast<std::int64_t>(*page_size);
   if (static_cast<double>(tokens) != *page_size)
     return bad_input("contract key page_size: found '" + values.at("page_size") +
@@ -112,20 +104,15 @@ inline Result<IndexPages> parse_index_pages(const ContractValues& values) {
 
 inline Result<IndexKeyQuant> parse_index_key_quant(const ContractValues& values) {
   auto pages = parse_index_pages(values);
-  if (!pages)
-    return pages.status();
+  if (!pages) return pages.status();
   auto dtype = detail::enum_key(values, "activation_dtype", detail::kActivationDtypes);
-  if (!dtype)
-    return dtype.status();
+  if (!dtype) return dtype.status();
   auto scale_kind = detail::enum_key(values, "scale_kind", detail::kScaleKinds);
-  if (!scale_kind)
-    return scale_kind.status();
+  if (!scale_kind) return scale_kind.status();
   auto floor = detail::number_key(values, "index_k_floor", 0x1p-126, 1e30);
-  if (!floor)
-    return floor.status();
+  if (!floor) return floor.status();
   auto qmax = detail::number_key(values, "qmax", 1, 448);
-  if (!qmax)
-    return qmax.status();
+  if (!qmax) return qmax.status();
   if (*qmax != 448 && *qmax != 240 && *qmax != 224)
     return bad_input("contract key qmax: found '" + values.at("qmax") + "', want 448 | 240 | 224");
   if (*qmax > 240 && pages->index_fp8_encoding.value == Fp8Encoding::e4m3fnuz)
