@@ -57,7 +57,7 @@ Status check_superblock(const std::string& path) {
         path + ": found no HDF5 signature, want a recording (HDF5)" +
         (size > 8 && head[8] == '{' ? "; a safetensors file needs dsakit import" : ""));
   }
-  const int version = head[8];
+  const int version = static_cast<unsigned char>(head[8]);
   if (version < 2)
     return bad_input(path + ": found HDF5 superblock version " + std::to_string(version) +
                      ", want 2 or 3: rewrite it with h5repack --low=2 --high=2");
