@@ -4,12 +4,14 @@
 #include <memory>
 
 #include "dsakit/harness/recording.hpp"
+#include "dsakit/harness/text.hpp"
 #include "exit_codes.hpp"
 #include "verbs.hpp"
 
 namespace {
 
 using dsakit::harness::Attributes;
+using dsakit::harness::escaped;
 using dsakit::harness::OperationId;
 using dsakit::harness::RecordingReader;
 using dsakit::harness::Side;
@@ -36,7 +38,7 @@ void print_wrapped(const std::string& label, const std::vector<std::string>& wor
 std::vector<std::string> pairs(const Attributes& values) {
   std::vector<std::string> words;
   for (const auto& [key, value] : values)
-    words.push_back(key + "=" + value);
+    words.push_back(escaped(key + "=" + value));
   if (words.empty()) words.push_back("-");
   return words;
 }
@@ -81,7 +83,7 @@ void print(const RecordingReader& reader) {
           differs[key] = value;
       std::printf("step %jd%s", static_cast<std::intmax_t>(step), differs.empty() ? "\n" : ":");
       for (const auto& [key, value] : differs)
-        std::printf(" %s=%s", key.c_str(), value.c_str());
+        std::printf(" %s", escaped(key + "=" + value).c_str());
       if (!differs.empty()) std::printf("\n");
     }
     std::vector<std::string> words;

@@ -6,6 +6,7 @@
 
 #include "../recording/names.hpp"
 #include "../recording/structure.hpp"
+#include "../recording/text.hpp"
 #include "dsakit/core/operations.hpp"
 
 namespace dsakit::harness {
@@ -114,6 +115,14 @@ bool earlier(const std::string& a, const std::string& b) {
   return order_of(a) < order_of(b);
 }
 
+/// Neither wants another value for an attribute than the other.
+bool agree(const Attributes& a, const Attributes& b) {
+  return std::all_of(a.begin(), a.end(), [&](const auto& attribute) {
+    const auto other = b.find(attribute.first);
+    return other == b.end() || other->second == attribute.second;
+  });
+}
+
 OperationId id_of(const std::string& object) {
   const std::size_t step = std::strlen("/steps/");
   const std::size_t operation = object.find('/', step) + 1;
@@ -141,11 +150,20 @@ void Draft::place(const OperationId& id, Side side, std::string_view name, std::
   const std::string in_file(tensor);
   if (!has(in_file)) return;
   const std::string object = object_path(id, side, name);
+  if (find(object)) {
+    if (problem_)
+      problem_ = bad_input(file_.path() + ": " + escaped(object) + ": found a second tensor " +
+                           in_quotes(tensor) + ", want one");
+    return;
+  }
   const auto [first, is_new] = placed_.try_emplace(in_file, object);
   if (!is_new) {
-    if (first->second != object) links_[object] = first->second;
-    tensors_.at(first->second).info.attributes.insert(attributes.begin(), attributes.end());
-    return;
+    Attributes& shared = tensors_.at(first->second).info.attributes;
+    if (agree(shared, attributes)) {
+      links_[object] = first->second;
+      shared.insert(attributes.begin(), attributes.end());
+      return;
+    }
   }
   const auto& entry = file_.tensors().at(in_file);
   const auto retyped = dtypes_.find(in_file);
@@ -170,6 +188,19 @@ void Draft::weight(std::string_view name, std::string_view tensor) {
   info.axes = axis_names("", info.shape.size());
   placed_.emplace(in_file, object);
   tensors_[object] = {std::move(info), in_file};
+}
+
+void Draft::retype(std::string_view tensor, Dtype dtype) {
+  const auto entry = file_.tensors().find(std::string(tensor));
+  if (entry == file_.tensors().end()) return;
+  const Dtype found = entry->second.dtype;
+  if (size_of(found) != size_of(dtype)) {
+    if (problem_)
+      problem_ = bad_input(file_.path() + ": " + in_quotes(tensor) + ": found dtype " +
+                           std::string(name(found)) + ", want " + std::string(name(dtype)));
+    return;
+  }
+  dtypes_[entry->first] = dtype;
 }
 
 void Draft::rest(const OperationId& id) {
@@ -257,8 +288,13 @@ std::vector<TensorInfo> Draft::tensors(const OperationId& id, Side side) const {
 }
 
 Status Draft::check() const {
-  for (const auto& [object, tensor] : tensors_)
-    DSAKIT_TRY(check_writable(file_.path(), tensor.info));
+  for (const std::string& object : objects()) {
+    TensorInfo info = find(object)->info;
+    info.object = object;
+    DSAKIT_TRY(check_writable(file_.path(), info));
+  }
+  if (operations().empty())
+    return bad_input(file_.path() + ": found no tensor of a step, want at least one");
   for (const OperationId& id : operations()) {
     const auto inputs = tensors(id, Side::inputs);
     const auto outputs = tensors(id, Side::outputs);

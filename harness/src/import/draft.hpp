@@ -33,7 +33,8 @@ public:
   ContractValues contract_of(std::int64_t step) const;
 
   /// Puts tensor `tensor` of the file at the operation, named `name`. A second place is a link,
-  /// which shares the attributes of all places. The shape becomes the canonical one: leading axes
+  /// which shares the attributes of all places; one that wants another value for an attribute is
+  /// stored of its own. The shape becomes the canonical one: leading axes
   /// merge
   /// ([B, next_n, ...] is rows), a cache's trailing ones become bytes. Nothing happens if the file
   /// has no such tensor.
@@ -48,11 +49,14 @@ public:
     place(id, Side::outputs, name, tensor, attributes);
   }
   void weight(std::string_view name, std::string_view tensor);
-  /// The bytes of `tensor` are elements of `dtype`. Before it is placed.
-  void retype(std::string_view tensor, Dtype dtype) { dtypes_[std::string(tensor)] = dtype; }
+  /// The bytes of `tensor` are elements of `dtype`, of the same size. Before it is placed.
+  void retype(std::string_view tensor, Dtype dtype);
   /// Tensors without a place go to the operation's outputs under their own names.
   void rest(const OperationId& id);
   std::vector<std::string> unplaced() const;
+  /// bad_input for the first of the calls above that could not be followed: a second tensor for one
+  /// object, a dtype of another size.
+  const Status& placed() const { return problem_; }
 
   /// A computed tensor.
   void add(const OperationId& id, Side side, std::string_view name, Tensor tensor,
@@ -81,6 +85,7 @@ private:
   std::map<std::string, std::string> links_;   ///< object -> object that it is stored with
   std::map<std::string, std::string> placed_;  ///< tensor of the file -> its first object
   std::map<std::string, Dtype> dtypes_;
+  Status problem_;
 };
 
 /// Adds what a file does not hold but its tensors imply: row_request of decode logits, and the

@@ -1,5 +1,6 @@
 #include "dsakit/harness/export.hpp"
 
+#include "../recording/atomic_file.hpp"
 #include "../recording/names.hpp"
 #include "../recording/text.hpp"
 #include "json.hpp"
@@ -18,15 +19,8 @@ std::string exported_name(const std::string& object) {
   return name;
 }
 
-std::string joined(const std::vector<std::string>& axes) {
-  std::string text;
-  for (const std::string& axis : axes)
-    text += (text.empty() ? "" : ",") + axis;
-  return text;
-}
-
 Json describe(const TensorInfo& info) {
-  Json json = {{"axes", joined(info.axes)},
+  Json json = {{"axes", join_axes(info.axes)},
                {"attributes", info.attributes},
                {"dtype", name(info.dtype)},
                {"object", info.object}};
@@ -55,7 +49,8 @@ public:
     for (const auto& [tensor, json] : json_["tensors"].items())
       DSAKIT_TRY(read_tensor(tensor, json));
     for (const auto& [tensor, same_as] : links_)
-      if (const DraftTensor* stored = draft_.find(same_as); !stored)
+      if (const DraftTensor* stored = draft_.find(same_as);
+          !stored || stored->info.object != same_as)
         return fail(in_quotes(tensor) + ": found same_as " + in_quotes(same_as) +
                     ", want an object that is stored");
     if (const auto rest = draft_.unplaced(); !rest.empty())
@@ -80,23 +75,6 @@ private:
       out[key] = value.get<std::string>();
     }
     return {};
-  }
-
-  /// "/steps/<n>/<operation>/<side>/<name>" or "/weights/<name>"
-  static bool valid_object(std::string_view object) {
-    const auto slash = object.rfind('/');
-    if (slash == object.npos || !valid_tensor_name(object.substr(slash + 1))) return false;
-    std::string_view folder = object.substr(0, slash);
-    if (folder == "/weights") return true;
-    constexpr std::string_view kSteps = "/steps/";
-    const auto side = folder.rfind('/');
-    if (!folder.starts_with(kSteps) || side < kSteps.size()) return false;
-    if (const auto name = folder.substr(side + 1); name != "inputs" && name != "outputs")
-      return false;
-    folder = folder.substr(kSteps.size(), side - kSteps.size());
-    const auto operation = folder.find('/');
-    return operation != folder.npos && parse_step(folder.substr(0, operation)) &&
-           causal_position(folder.substr(operation + 1));
   }
 
   Status read_tensor(const std::string& tensor, const Json& json) {
@@ -148,6 +126,7 @@ Result<bool> place_exported_file(Draft& draft) {
 }
 
 Status export_safetensors(const std::string& recording, const std::string& output) {
+  DSAKIT_TRY(check_not_input(output, recording));
   auto opened = RecordingReader::open(recording);
   if (!opened) return opened.status();
   const RecordingReader& reader = *opened;

@@ -1,5 +1,6 @@
 #include "dsakit/harness/import.hpp"
 
+#include "../recording/atomic_file.hpp"
 #include "../recording/text.hpp"
 #include "dsakit/harness/contract_keys.hpp"
 #include "sources.hpp"
@@ -91,11 +92,14 @@ Result<ImportSummary> import_safetensors(const ImportOptions& options) {
   if (!options.contract_preset.empty() && options.contract_preset != "kimi-k3.1")
     return bad_input("--contract-preset: found " + in_quotes(options.contract_preset) +
                      ", want kimi-k3.1");
+  DSAKIT_TRY(check_not_input(options.output, options.input));
+  DSAKIT_TRY(check_not_input(options.output, options.manifest));
   auto file = SafetensorsReader::open(options.input);
   if (!file) return file.status();
 
   Draft draft(*file);
   DSAKIT_TRY(place(draft, options));
+  DSAKIT_TRY(draft.placed());
   DSAKIT_TRY(fill_contract(draft, options.input, options.contract));
   ImportSummary summary;
   if (!options.contract_preset.empty()) summary.assumed = fill_preset(draft);

@@ -44,12 +44,12 @@ Status place_logits(Draft& draft, const OperationId& id) {
   if (!accumulations) return accumulations.status();
   const auto producers = parse_pairs(draft.metadata("producers"));
   for (const std::string& tensor : draft.unplaced()) {
-    constexpr std::string_view kLogits = "logits";
-    if (!tensor.starts_with(kLogits)) continue;
+    constexpr std::string_view kLogits = "logits", kPrefix = "logits_";
+    if (tensor != kLogits && !tensor.starts_with(kPrefix)) continue;
     Attributes attributes;
     std::string name(kLogits);
     if (tensor != kLogits) {
-      name += "." + tensor.substr(kLogits.size() + 1);
+      name += "." + tensor.substr(kPrefix.size());
       attributes["output"] = kLogits;
     }
     if (const auto found = producers.find(tensor); found != producers.end())

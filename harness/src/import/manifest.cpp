@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -17,6 +18,8 @@ public:
   Manifest(Draft& draft, std::string path) : draft_(draft), path_(std::move(path)) {}
 
   Status read() {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(path_, ignored)) return fail("found a folder, want a file");
     std::ifstream file(path_, std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(file), {}};
     if (!file) return fail("cannot be read");
@@ -89,7 +92,8 @@ private:
   /// "name in the file", or {"tensor": "name in the file", "<attribute>": "text", ...}.
   Status read_tensor(const OperationId& id, Side side, const std::string& name, const Json& json) {
     const std::string where = id.operation + ": " + in_quotes(name) + ": ";
-    if (!valid_tensor_name(name)) return fail(where + "found a name that cannot be used");
+    if (!valid_tensor_name(name))
+      return fail(where + "found a name that cannot be used, want " + kTensorNameRule);
     Attributes attributes;
     if (json.is_object()) {
       for (const auto& [key, value] : json.items()) {

@@ -16,12 +16,45 @@ Status cannot_write(const std::string& target, int error) {
   return bad_input(target + ": cannot be written: " + std::strerror(error));
 }
 
+/// A rename would replace a device or a FIFO, such as /dev/null.
+Status check_replaceable(const std::string& target, const std::filesystem::path& path) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
+  if (std::filesystem::is_directory(status))
+    return bad_input(target + ": found a directory, want a file to write");
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    return bad_input(target + ": found a special file, want a file to write");
+  return {};
+}
+
+/// The file that `target` leads to, which need not exist: links stay, their target is replaced.
+Result<std::filesystem::path> follow_links(const std::string& target) {
+  constexpr int kMostLinks = 40; // as the kernel
+  std::filesystem::path path(target);
+  for (int i = 0; i < kMostLinks; ++i) {
+    std::error_code not_a_link;
+    const auto next = std::filesystem::read_symlink(path, not_a_link);
+    if (not_a_link) return path;
+    path = path.parent_path() / next; // `next` alone where it is absolute
+  }
+  return cannot_write(target, ELOOP);
+}
+
 } // namespace
 
+Status check_not_input(const std::string& target, const std::string& input) {
+  std::error_code ignored; // one that does not exist is none
+  if (std::filesystem::equivalent(target, input, ignored))
+    return bad_input(target + ": found the input " + input + ", want another file to write");
+  return {};
+}
+
 Result<AtomicFile> AtomicFile::create(const std::string& target) {
-  const std::filesystem::path path(target);
-  std::error_code ignored;
-  if (path.filename().empty() || std::filesystem::is_directory(path, ignored))
+  DSAKIT_TRY(check_replaceable(target, target));
+  auto followed = follow_links(target);
+  if (!followed) return followed.status();
+  const std::filesystem::path& path = *followed;
+  if (path.filename().empty())
     return bad_input(target + ": found a directory, want a file to write");
   static int count = 0; // one process may write to a target twice
   std::string name = ".";
@@ -29,6 +62,7 @@ Result<AtomicFile> AtomicFile::create(const std::string& target) {
   name += "." + std::to_string(::getpid()) + "." + std::to_string(count++) + ".tmp";
   AtomicFile file;
   file.target_ = target;
+  file.destination_ = path.string();
   const std::string temporary = (path.parent_path() / name).string();
   const int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor < 0) return cannot_write(target, errno);
@@ -38,10 +72,12 @@ Result<AtomicFile> AtomicFile::create(const std::string& target) {
 }
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
-    : target_(std::move(other.target_)), temporary_(std::exchange(other.temporary_, {})) {}
+    : target_(std::move(other.target_)), destination_(std::move(other.destination_)),
+      temporary_(std::exchange(other.temporary_, {})) {}
 
 AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
   std::swap(target_, other.target_);
+  std::swap(destination_, other.destination_);
   std::swap(temporary_, other.temporary_);
   return *this;
 }
@@ -57,7 +93,9 @@ Status AtomicFile::commit() {
   const int error = ::fsync(descriptor) == 0 ? 0 : errno;
   ::close(descriptor);
   if (error != 0) return cannot_write(target_, error);
-  if (std::rename(temporary_.c_str(), target_.c_str()) != 0) return cannot_write(target_, errno);
+  DSAKIT_TRY(check_replaceable(target_, destination_)); // it may have come since create()
+  if (std::rename(temporary_.c_str(), destination_.c_str()) != 0)
+    return cannot_write(target_, errno);
   temporary_.clear();
   return {};
 }

@@ -7,10 +7,14 @@
 
 namespace dsakit::harness {
 
-/// Holds a temporary name in the folder of the target; unlinks it unless committed.
+/// bad_input where `target` is the file `input`, by whatever name, which writing would destroy.
+Status check_not_input(const std::string& target, const std::string& input);
+
+/// Holds a temporary name in the folder of the target; unlinks it unless committed. A symbolic link
+/// is followed: the file that it leads to is replaced.
 class AtomicFile {
 public:
-  /// bad_input naming the target where nothing can be written there.
+  /// bad_input naming the target where nothing can be written there: a directory, a device, a FIFO.
   static Result<AtomicFile> create(const std::string& target);
 
   AtomicFile(AtomicFile&& other) noexcept;
@@ -25,7 +29,9 @@ public:
 
 private:
   AtomicFile() = default;
-  std::string target_, temporary_;
+  std::string target_;      ///< as given, for messages
+  std::string destination_; ///< behind all links
+  std::string temporary_;
 };
 
 } // namespace dsakit::harness

@@ -75,7 +75,7 @@ std::string last_error() {
 }
 
 Status fail(const std::string& path, std::string_view object, const std::string& text) {
-  return bad_input(path + ": " + std::string(object) + ": " + text);
+  return bad_input(path + ": " + escaped(object) + ": " + text);
 }
 
 Handle element_type(Dtype dtype) {

@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "dsakit/core/operations.hpp"
+#include "text.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -45,20 +46,51 @@ std::optional<std::size_t> causal_position(std::string_view operation) {
 }
 
 bool valid_tensor_name(std::string_view name) {
-  return !name.empty() && name != "." && std::none_of(name.begin(), name.end(), [](char c) {
-    return c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
-  });
+  constexpr std::size_t kLongest = 255;
+  return !name.empty() && name.size() <= kLongest && name != "." && name != ".." &&
+         std::none_of(name.begin(), name.end(), [](char c) {
+           return c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
+         });
+}
+
+bool valid_object(std::string_view object) {
+  const auto slash = object.rfind('/');
+  if (slash == object.npos || !valid_tensor_name(object.substr(slash + 1))) return false;
+  std::string_view folder = object.substr(0, slash);
+  if (folder == "/weights") return true;
+  constexpr std::string_view kSteps = "/steps/";
+  const auto side = folder.rfind('/');
+  if (!folder.starts_with(kSteps) || side < kSteps.size()) return false;
+  if (const auto name = folder.substr(side + 1); name != "inputs" && name != "outputs")
+    return false;
+  folder = folder.substr(kSteps.size(), side - kSteps.size());
+  const auto operation = folder.find('/');
+  return operation != folder.npos && parse_step(folder.substr(0, operation)) &&
+         causal_position(folder.substr(operation + 1));
+}
+
+std::string join_axes(const std::vector<std::string>& axes) {
+  std::string text;
+  for (std::size_t i = 0; i < axes.size(); ++i)
+    text += (i ? "," : "") + axes[i];
+  return text;
 }
 
 Status check_writable(const std::string& path, const TensorInfo& info) {
   const auto fail = [&](const std::string& text) {
-    return bad_input(path + ": " + info.object + ": " + text);
+    return bad_input(path + ": " + escaped(info.object) + ": " + text);
   };
-  if (!valid_tensor_name(info.name())) return fail("found an unusable tensor name");
+  if (!valid_object(info.object))
+    return bad_input(path + ": found object " + in_quotes(info.object) +
+                     ", want /steps/<n>/<operation>/<inputs|outputs>/<name> or /weights/<name>, " +
+                     kTensorNameRule);
   if (info.shape.empty()) return fail("found a scalar, want at least one axis");
   if (info.axes.size() != info.shape.size())
     return fail("found " + std::to_string(info.axes.size()) + " axis names, want one for each of " +
                 to_string(info.shape));
+  for (const std::string& axis : info.axes)
+    if (std::any_of(axis.begin(), axis.end(), [](char c) { return c == ',' || c == '\0'; }))
+      return fail("found axis name " + in_quotes(axis) + ", want one without ',' and NUL");
   return {};
 }
 

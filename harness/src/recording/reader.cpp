@@ -365,6 +365,9 @@ Status RecordingReader::State::load_tensors(const std::string& group,
   if (!names) return names.status();
   for (const std::string& name : *names) {
     const std::string object = group + "/" + name;
+    if (!valid_tensor_name(name))
+      return fail(path, group,
+                  "found tensor name " + in_quotes(name) + ", want " + kTensorNameRule);
     Handle dataset(H5Oopen(file, object.c_str(), H5P_DEFAULT), H5Oclose);
     H5O_info_t info;
     if (!dataset || H5Oget_info(dataset, &info) < 0)

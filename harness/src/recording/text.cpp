@@ -4,10 +4,9 @@
 
 namespace dsakit::harness {
 
-std::string in_quotes(std::string_view text) {
-  constexpr std::size_t kLongest = 60;
-  std::string out = "'";
-  for (char c : text.substr(0, kLongest)) {
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte >= 0x20 && byte != 0x7F) {
       out += c;
@@ -17,7 +16,12 @@ std::string in_quotes(std::string_view text) {
       out += escape;
     }
   }
-  return out + (text.size() > kLongest ? "...'" : "'");
+  return out;
+}
+
+std::string in_quotes(std::string_view text) {
+  constexpr std::size_t kLongest = 60;
+  return "'" + escaped(text.substr(0, kLongest)) + (text.size() > kLongest ? "...'" : "'");
 }
 
 } // namespace dsakit::harness

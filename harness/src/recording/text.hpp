@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "dsakit/harness/text.hpp"
+
 namespace dsakit::harness {
 
 /// 'text' on one line, clipped.

@@ -112,10 +112,7 @@ Status RecordingWriter::State::add(const TensorInfo& info, const BlockSource& so
 
   Attributes attributes = info.attributes;
   attributes["dtype"] = name(info.dtype);
-  std::string& axes = attributes["axes"];
-  axes.clear();
-  for (const std::string& axis : info.axes)
-    axes += (axes.empty() ? "" : ",") + axis;
+  attributes["axes"] = join_axes(info.axes);
   if (hdf5::write_attributes(dataset, attributes) < 0 || dataset.close() < 0)
     return failed(info.object);
   return {};

@@ -273,7 +273,8 @@ TEST_F(ImportManifest, ManifestThatIsWrong) {
             "m.json: index_cache_write: 'slot_mapping': found '7', want the tensor's name in the "
             "file");
   EXPECT_EQ(refusal(changed("\"slot_mapping\"", "\"a/b\"")),
-            "m.json: index_cache_write: 'a/b': found a name that cannot be used");
+            "m.json: index_cache_write: 'a/b': found a name that cannot be used, want a "
+            "name of 1 to 255 bytes without '/' and control characters, not '.' or '..'");
   EXPECT_EQ(refusal(changed("\"producer\": \"mine\"", "\"axes\": \"a,b\"")),
             "m.json: index_logits_decode: 'logits.mine': found attribute axes, which follows from "
             "the file");
@@ -339,6 +340,147 @@ TEST_F(ImportManifest, TensorInTwoPlacesIsStoredOnceWithTheAttributesOfBoth) {
   ASSERT_EQ(topk.size(), 1u);
   EXPECT_EQ(topk[0].stored_as, "/steps/0/index_logits_decode/outputs/logits.mine");
   EXPECT_EQ(topk[0].attributes.at("producer"), "mine");
+}
+
+/// The reference of one operation is judged as an exact one of another.
+TEST_F(ImportManifest, PlacesThatDisagreeKeepTheirOwnAttributes) {
+  const std::string decode = R"("operation": "index_logits_decode", "step": 1,
+     "inputs": {"index_q_fp8": "q", "index_cache": "cache", "index_weights_folded": "w",
+                "block_table": "table", "row_lens": "lens"},
+     "outputs": {"logits": {"tensor": "out", "accumulation": "exact", "producer": "other"}}})";
+  auto summary = import(changed("{\"operation\": \"index_cache_write\"",
+                                "{" + decode + ", {\"operation\": \"index_cache_write\""),
+                        full_contract());
+  EXPECT_EQ(summary.status().what(), (folder_ / "x.safetensors") +
+                                         ": /steps/1/index_logits_decode/outputs/logits: found "
+                                         "accumulation 'exact', want 'fp32' as --contract says");
+  ContractValues contract = full_contract();
+  contract.erase("accumulation:logits");
+  contract["accumulation:logits.mine"] = "fp32";
+  summary = import(changed("{\"operation\": \"index_cache_write\"",
+                           "{" + decode + ", {\"operation\": \"index_cache_write\""),
+                   contract);
+  ASSERT_TRUE(summary) << summary.status().what();
+  auto reader = RecordingReader::open(output_);
+  ASSERT_TRUE(reader) << reader.status().what();
+  const auto& mine = reader->tensors({0, "index_logits_decode"}, Side::outputs);
+  const auto& other = reader->tensors({1, "index_logits_decode"}, Side::outputs);
+  ASSERT_EQ(mine.size(), 1u);
+  ASSERT_EQ(other.size(), 1u);
+  EXPECT_EQ(mine[0].attributes,
+            (Attributes{{"accumulation", "fp32"}, {"output", "logits"}, {"producer", "mine"}}));
+  EXPECT_EQ(other[0].attributes, (Attributes{{"accumulation", "exact"}, {"producer", "other"}}));
+  EXPECT_EQ(reader->read(mine[0])->tensor.bytes, reader->read(other[0])->tensor.bytes);
+}
+
+TEST_F(ImportManifest, OutputThatIsAnInputIsRefused) {
+  dump().write(folder_ / "x.safetensors");
+  write_file(folder_ / "m.json", kManifest);
+  std::filesystem::create_symlink("x.safetensors", folder_ / "link");
+  const std::string before = read_file(folder_ / "x.safetensors");
+  const auto onto = [&](const std::string& output, const std::string& input) {
+    ImportOptions options;
+    options.input = folder_ / "x.safetensors";
+    options.manifest = folder_ / "m.json";
+    options.output = folder_ / output;
+    options.contract = full_contract();
+    EXPECT_EQ(import_safetensors(options).status().what(), options.output + ": found the input " +
+                                                               (folder_ / input) +
+                                                               ", want another file to write");
+  };
+  onto("x.safetensors", "x.safetensors");
+  onto("link", "x.safetensors");
+  onto("m.json", "m.json");
+  EXPECT_TRUE(read_file(folder_ / "x.safetensors") == before);
+  EXPECT_EQ(read_file(folder_ / "m.json"), kManifest);
+
+  ASSERT_TRUE(import(kManifest, full_contract()));
+  const std::string recording = read_file(output_);
+  EXPECT_EQ(export_safetensors(output_, output_).what(),
+            output_ + ": found the input " + output_ + ", want another file to write");
+  EXPECT_TRUE(read_file(output_) == recording);
+}
+
+TEST_F(ImportManifest, FolderAsManifest) {
+  dump().write(folder_ / "x.safetensors");
+  ImportOptions options;
+  options.input = folder_ / "x.safetensors";
+  options.output = output_;
+  options.manifest = folder_ / "";
+  EXPECT_EQ(import_safetensors(options).status().what(),
+            options.manifest + ": found a folder, want a file");
+}
+
+TEST_F(ImportManifest, FileThatYieldsNoStepIsRefused) {
+  EXPECT_EQ(refusal(R"({"operations": [{"operation": "topk", "inputs": {}, "outputs": {}}]})", {}),
+            "x.safetensors: found no tensor of a step, want at least one");
+}
+
+/// What a file of a known producer is refused with.
+class ImportProducer : public ::testing::Test {
+protected:
+  TempFolder folder_;
+
+  Status import(const SafetensorsFile& file) {
+    file.write(folder_ / "x.safetensors");
+    ImportOptions options;
+    options.input = folder_ / "x.safetensors";
+    options.output = folder_ / "x.h5";
+    return import_safetensors(options).status();
+  }
+
+  std::string refusal(const SafetensorsFile& file) {
+    const Status status = import(file);
+    EXPECT_EQ(status.code(), Code::bad_input);
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "x.h5"));
+    const std::string path = (folder_ / "x.safetensors") + ": ";
+    EXPECT_EQ(status.what().find(path), 0u) << status.what();
+    return status.what().substr(std::min(status.what().size(), path.size()));
+  }
+};
+
+TEST_F(ImportProducer, DtypeOfAnotherSizeIsRefused) {
+  SafetensorsFile file;
+  file.metadata["op"] = "fp8_cast";
+  file.add<float>("x", "F32", {2}, {1, 2});
+  file.add<float>("fnuz_rne", "F32", {2}, {1, 2});
+  EXPECT_EQ(refusal(file), "'fnuz_rne': found dtype float32, want float8_e4m3fnuz");
+}
+
+TEST_F(ImportProducer, TwoTensorsForOneObjectAreRefused) {
+  SafetensorsFile file;
+  file.metadata["op"] = "top_k_per_row";
+  file.add<float>("logits", "F32", {1, 2}, {1, 2});
+  file.add<std::int32_t>("topk", "I32", {1, 1}, {1});
+  file.add<std::int32_t>("topk_indices", "I32", {1, 1}, {0});
+  EXPECT_EQ(refusal(file), "/steps/0/topk/outputs/topk_indices: found a second tensor "
+                           "'topk_indices', want one");
+}
+
+TEST_F(ImportProducer, NameThatNoReaderTakesIsRefused) {
+  for (const std::string& name : {std::string("a/b"), std::string(".."), std::string(256, 'x'),
+                                  std::string("a\0b", 3), std::string("a\nb")}) {
+    SafetensorsFile file;
+    file.metadata["op"] = "dcp_lse_merge";
+    file.add<float>(name, "F32", {1}, {1});
+    EXPECT_EQ(refusal(file).find("found object '/steps/0/dcp_attention_merge/outputs/"), 0u);
+  }
+}
+
+TEST_F(ImportProducer, OnlyLogitsWithAProducerAreVariants) {
+  SafetensorsFile file;
+  file.metadata = {{"op", "indexer_logits_prefill"}, {"fp8_encoding", "e4m3fn"}};
+  file.add<float>("logits_mine", "F32", {1, 1}, {1});
+  file.add<float>("logitsXmine", "F32", {1, 1}, {2});
+  const Status status = import(file);
+  ASSERT_TRUE(status) << status.what();
+  auto reader = RecordingReader::open(folder_ / "x.h5");
+  ASSERT_TRUE(reader) << reader.status().what();
+  const auto& outputs = reader->tensors({0, "index_logits_prefill"}, Side::outputs);
+  ASSERT_EQ(outputs.size(), 2u);
+  EXPECT_EQ(outputs[0].name(), "logits.mine");
+  EXPECT_EQ(outputs[1].name(), "logitsXmine");
+  EXPECT_EQ(outputs[1].attributes.count("output"), 0u);
 }
 
 TEST_F(ImportManifest, SameInputGivesTheSameBytes) {

@@ -254,6 +254,19 @@ TEST_F(RecordingRefusal, DatasetWithoutDtypeOrAxes) {
             write_ + "/inputs/index_k: found dtype 'float64\\x0afoo', want a name that is known");
 }
 
+TEST_F(RecordingRefusal, NameThatNoWriterGives) {
+  const std::string inputs = write_ + "/inputs";
+  const std::string want =
+      ", want a name of 1 to 255 bytes without '/' and control characters, not '.' or '..'";
+  const auto named = [&](const std::string& name) {
+    return after([&](RawHdf5& file) { file.hard_link(inputs + "/index_k", inputs + "/" + name); });
+  };
+  EXPECT_EQ(named("a\nb"), inputs + ": found tensor name 'a\\x0ab'" + want);
+  EXPECT_EQ(named(".."), inputs + ": found tensor name '..'" + want);
+  EXPECT_EQ(named(std::string(256, 'x')),
+            inputs + ": found tensor name '" + std::string(60, 'x') + "...'" + want);
+}
+
 // ---- storage
 
 TEST_F(RecordingRefusal, ElementsOfAnotherType) {

@@ -7,10 +7,12 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <gtest/gtest.h>
 
+#include "dsakit/harness/text.hpp"
 #include "support/raw_hdf5.hpp"
 #include "support/temp_folder.hpp"
 #include "support/tiny_recording.hpp"
@@ -277,6 +279,51 @@ TEST(Recording, UnusableTensorIsRefusedBeforeItIsWritten) {
   RecordedTensor few_axes = ramp(Dtype::uint8, {3, 2});
   few_axes.axes.pop_back();
   EXPECT_FALSE(writer->add("/steps/0/layer/inputs/x", few_axes));
+  RecordedTensor comma = ramp(Dtype::uint8, {3});
+  comma.axes = {"a,b"};
+  EXPECT_FALSE(writer->add("/steps/0/layer/inputs/x", comma));
+}
+
+TEST(Recording, NameThatNoReaderTakesIsRefusedOnOneLine) {
+  TempFolder folder;
+  auto writer = RecordingWriter::create(folder / "x.h5");
+  ASSERT_TRUE(writer);
+  const auto add = [&](const std::string& object) {
+    const std::string what = writer->add(object, ramp(Dtype::uint8, {3})).what();
+    EXPECT_EQ(what.find_first_of(std::string("\n\0", 2)), std::string::npos) << what;
+    return what;
+  };
+  const std::string good = "/steps/0/layer/inputs/";
+  for (const std::string& bad :
+       {good + ".", good + "..", good + "a/b", good + std::string("a\0b", 3), good + "a\nb",
+        good + std::string(256, 'x'), std::string("/steps/00/layer/inputs/x"),
+        std::string("/steps/0/other/inputs/x"), std::string("/steps/0/layer/sides/x"),
+        std::string("/weights/a/b"), std::string("x"), std::string()})
+    EXPECT_EQ(add(bad).find((folder / "x.h5") + ": found object '"), 0u) << bad;
+  EXPECT_NE(add(good + "a\nb").find("'/steps/0/layer/inputs/a\\x0ab', want"), std::string::npos);
+  EXPECT_EQ(add(good + std::string(255, 'x')), "");
+  EXPECT_EQ(add("/weights/a.b"), "");
+  expect_ok(writer->commit());
+  auto reader = RecordingReader::open(folder / "x.h5");
+  EXPECT_TRUE(reader) << reader.status().what();
+}
+
+TEST(Recording, AxisWithoutANameKeepsItsPlace) {
+  TempFolder folder;
+  RecordedTensor tensor = ramp(Dtype::uint8, {2, 3, 4});
+  tensor.axes = {"", "b", ""};
+  auto writer = RecordingWriter::create(folder / "x.h5");
+  ASSERT_TRUE(writer);
+  expect_ok(writer->add("/steps/0/layer/inputs/x", tensor));
+  expect_ok(writer->commit());
+  auto reader = RecordingReader::open(folder / "x.h5");
+  ASSERT_TRUE(reader) << reader.status().what();
+  EXPECT_EQ(reader->tensors(kLayer, Side::inputs)[0].axes, tensor.axes);
+}
+
+TEST(Recording, EscapedTextIsOneLine) {
+  EXPECT_EQ(escaped(std::string_view("a\n\x1b[1m\0\x7f\xC3\xA9", 10)),
+            "a\\x0a\\x1b[1m\\x00\\x7f\xC3\xA9");
 }
 
 /// Writes far more than fits, in a child; 0 if that ended as it must.
@@ -349,6 +396,42 @@ TEST(Recording, PlaceThatCannotBeWrittenIsNamed) {
   EXPECT_EQ(refusal(folder / "no/x.h5"),
             (folder / "no/x.h5") + ": cannot be written: No such file or directory");
   EXPECT_EQ(refusal(folder / ""), (folder / "") + ": found a directory, want a file to write");
+}
+
+TEST(Recording, SpecialFileIsNeverReplaced) {
+  TempFolder folder;
+  const std::string fifo = folder / "fifo", device = folder / "device";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  std::filesystem::create_symlink("/dev/null", device);
+  for (const std::string& path : {fifo, device})
+    EXPECT_EQ(RecordingWriter::create(path).status().what(),
+              path + ": found a special file, want a file to write");
+
+  const std::string late = folder / "late"; // comes while the recording is written
+  auto writer = RecordingWriter::create(late);
+  ASSERT_TRUE(writer);
+  ASSERT_EQ(::mkfifo(late.c_str(), 0600), 0);
+  EXPECT_EQ(writer->commit().what(), late + ": found a special file, want a file to write");
+  EXPECT_TRUE(std::filesystem::is_fifo(fifo));
+  EXPECT_TRUE(std::filesystem::is_fifo(late));
+}
+
+TEST(Recording, SymbolicLinkStaysAndItsTargetIsReplaced) {
+  TempFolder folder;
+  std::filesystem::create_directory(folder / "far");
+  write_file(folder / "far/old.h5", "old");
+  std::filesystem::create_symlink("far/link", folder / "link");
+  std::filesystem::create_symlink("old.h5", folder / "far/link");
+  std::filesystem::create_symlink("far/new.h5", folder / "dangling");
+  for (const auto& [link, target] : {std::pair("link", "far/old.h5"), {"dangling", "far/new.h5"}}) {
+    write_everything(folder / link);
+    EXPECT_TRUE(std::filesystem::is_symlink(folder / link));
+    EXPECT_FALSE(std::filesystem::is_symlink(folder / target));
+    EXPECT_TRUE(RecordingReader::open(folder / target)) << link;
+  }
+  std::filesystem::create_symlink("loop", folder / "loop");
+  EXPECT_EQ(RecordingWriter::create(folder / "loop").status().what(),
+            (folder / "loop") + ": cannot be written: Too many levels of symbolic links");
 }
 
 } // namespace
