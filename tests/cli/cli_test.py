@@ -165,7 +165,11 @@ class ExitCodes(CliTest):
 
     def test_an_interrupt_is_130_and_leaves_nothing(self):
         output = self.folder / "report.json"
-        process = subprocess.Popen([DSAKIT, "replay", *[self.file("sound")] * 3000, "-o", output, "--format", "json"],
+        many = self.folder / "many"
+        many.mkdir()
+        for i in range(3000):
+            os.link(self.file("sound"), many / f"{i}.h5")
+        process = subprocess.Popen([DSAKIT, "replay", many, "-o", output, "--format", "json"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         time.sleep(0.5)
         self.assertIsNone(process.poll(), "ended before it could be interrupted")
