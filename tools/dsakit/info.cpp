@@ -39,7 +39,7 @@ std::vector<std::string> pairs(const Attributes& values) {
   std::vector<std::string> words;
   for (const auto& [key, value] : values)
     words.push_back(escaped(key + "=" + value));
-  if (words.empty()) words.push_back("-");
+  if (words.empty()) words.emplace_back("-");
   return words;
 }
 
@@ -88,7 +88,7 @@ void print(const RecordingReader& reader) {
     }
     std::vector<std::string> words;
     append(words, reader.tensors(id, Side::inputs));
-    words.push_back("->");
+    words.emplace_back("->");
     append(words, reader.tensors(id, Side::outputs));
     print_wrapped(id.operation, words);
   }
