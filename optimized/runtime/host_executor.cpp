@@ -1,6 +1,8 @@
 #include "runtime/host_executor.hpp"
 
 #include <algorithm>
+#include <cstdarg>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -96,8 +98,7 @@ void Workgroup::entry(boost::context::detail::transfer_t from) {
   (*self.body_)();
   self.lanes_[static_cast<std::size_t>(self.lane_)].done = true;
   Wave& wave = self.waves_[static_cast<std::size_t>(self.wave_)];
-  if (wave.arrived != 0)
-    self.fail(std::string(wave.operation) + " is not reached by every lane of the wave");
+  if (wave.arrived != 0) self.fail("%s is not reached by every lane of the wave", wave.operation);
   ++wave.done;
   self.arrived_at_phase_end();
   std::abort(); // nothing resumes a lane that returned
@@ -105,8 +106,7 @@ void Workgroup::entry(boost::context::detail::transfer_t from) {
 
 void Workgroup::barrier() {
   Wave& wave = waves_[static_cast<std::size_t>(wave_)];
-  if (wave.arrived != 0)
-    fail(std::string("lanes part: some reach ") + wave.operation + ", one reaches a barrier");
+  if (wave.arrived != 0) fail("lanes part: some reach %s, one reaches a barrier", wave.operation);
   ++wave.at_barrier;
   arrived_at_phase_end();
 }
@@ -144,11 +144,20 @@ void Workgroup::start_phase() {
       std::swap(order_[i], order_[next_random(random_) % (i + 1)]);
 }
 
-void Workgroup::fail(std::string what) {
+void Workgroup::fail(const char* format, ...) {
+  char what[256];
+  std::va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(what, sizeof what, format, arguments);
+  va_end(arguments);
+  note_failure(what);
+  leave();
+}
+
+void Workgroup::note_failure(const char* what) {
   status_ = {Code::device_error, "workgroup " + std::to_string(index_.x) + ", wave " +
                                      std::to_string(wave_) + ", lane " +
                                      std::to_string(lane_ % kWaveSize) + ": " + what};
-  leave();
 }
 
 void Workgroup::leave() {
@@ -162,8 +171,7 @@ void Workgroup::leave() {
 void* Workgroup::lds(std::size_t bytes) {
   if (!lds_filled_) {
     if (bytes > options_.lds_limit)
-      fail("LDS: the kernel takes " + std::to_string(bytes) + " bytes, the limit is " +
-           std::to_string(options_.lds_limit));
+      fail("LDS: the kernel takes %zu bytes, the limit is %zu", bytes, options_.lds_limit);
     if (bytes != lds_bytes_) lds_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
     lds_bytes_ = bytes;
     std::memset(lds_.get(), options_.lds_pattern, bytes);

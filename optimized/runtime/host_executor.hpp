@@ -100,7 +100,9 @@ private:
   DSAKIT_ALWAYS_INLINE void switch_to(int lane);
   void arrived_at_phase_end(); // this lane waits or returned: on to the next lane, wave or phase
   void start_phase();
-  [[noreturn]] void fail(std::string what);
+  /// printf-like: a lane that leaves never unwinds, so it must not own memory.
+  [[noreturn]] __attribute__((format(printf, 2, 3))) void fail(const char* format, ...);
+  void note_failure(const char* what);
   [[noreturn]] void leave(); // to the scheduler, for good
   static void entry(boost::context::detail::transfer_t from);
   char* stack_bottom(int lane) const {
@@ -179,9 +181,8 @@ DSAKIT_ALWAYS_INLINE void Workgroup::wave_operation(OperationId id, Op op) {
   if (wave.arrived == 0)
     wave.operation = id;
   else if (wave.operation != id)
-    fail(std::string("lanes part: some reach ") + wave.operation + ", one reaches " + id);
-  if (wave.at_barrier + wave.done != 0)
-    fail(std::string(id) + " is not reached by every lane of the wave");
+    fail("lanes part: some reach %s, one reaches %s", wave.operation, id);
+  if (wave.at_barrier + wave.done != 0) fail("%s is not reached by every lane of the wave", id);
   if (++wave.arrived == kWaveSize) {
     wave.arrived = 0;
     ++wave.generation;
