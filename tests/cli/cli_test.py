@@ -163,6 +163,13 @@ class ExitCodes(CliTest):
         done = self.expect(BAD_INPUT, "replay", "-k", self.folder / "text.h5", self.file("sound"))
         self.assertRegex(done.stdout, r"sound.h5 .*pass")
 
+    def test_an_output_onto_an_input_is_refused_and_nothing_is_lost(self):
+        sound = self.file("sound")
+        before = sound.read_bytes()
+        self.expect_bad("replay", sound, "-o", sound)
+        self.expect_bad("compare", sound, sound, "-o", sound)
+        self.assertEqual(sound.read_bytes(), before)
+
     def test_an_interrupt_is_130_and_leaves_nothing(self):
         output = self.folder / "report.json"
         many = self.folder / "many"

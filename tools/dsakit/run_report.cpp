@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "dsakit/harness/output.hpp"
 #include "dsakit/optimized/kernel.hpp"
 #include "exit_codes.hpp"
 
@@ -72,11 +73,8 @@ void ReportOptions::add_to(CLI::App& verb) {
 dsakit::Result<Rules> prepare(const ReportOptions& options,
                               const std::vector<std::string>& inputs) {
   DSAKIT_TRY(dsakit::optimized::forced_kernel());
-  for (const std::string& input : inputs) {
-    std::error_code error; // a missing file is told by who opens it
-    if (std::filesystem::equivalent(options.output, input, error))
-      return dsakit::bad_input(options.output + ": found an input as -o, want another file");
-  }
+  for (const std::string& input : inputs)
+    DSAKIT_TRY(check_not_input(options.output, input));
   if (!options.output.empty()) {
     const auto folder = std::filesystem::absolute(options.output).parent_path();
     if (access(folder.c_str(), W_OK | X_OK) != 0)

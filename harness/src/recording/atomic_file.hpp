@@ -4,11 +4,9 @@
 #include <string>
 
 #include "dsakit/core/status.hpp"
+#include "dsakit/harness/output.hpp"
 
 namespace dsakit::harness {
-
-/// bad_input where `target` is the file `input`, by whatever name, which writing would destroy.
-Status check_not_input(const std::string& target, const std::string& input);
 
 /// Holds a temporary name in the folder of the target; unlinks it unless committed. A symbolic link
 /// is followed: the file that it leads to is replaced.
