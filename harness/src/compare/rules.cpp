@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "built_in_rules.hpp"
-#include "dsakit/core/operations.hpp"
+#include "recording/names.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -94,9 +94,8 @@ Status Rules::add(const std::string& source, const std::string& contents) {
     return in_file(source, status);
   auto operation = text(document, "operation");
   if (!operation) return in_file(source, operation.status());
-  const bool known = find_operation(*operation) ||
-                     std::ranges::find(kRecordedOnly, *operation) != kRecordedOnly.end();
-  if (!known) return bad_input(source + ": found operation '" + *operation + "', want a known one");
+  if (!causal_position(*operation))
+    return bad_input(source + ": found operation '" + *operation + "', want a known one");
   const auto list = document.find("rules");
   if (list == document.end() || !list->is_array() || list->empty())
     return bad_input(source + ": want a list \"rules\" with at least one rule");
@@ -114,11 +113,6 @@ Result<const Rule*> Rules::find(std::string_view operation, std::string_view ten
   const auto entry = operations_.find(operation);
   if (entry == operations_.end())
     return bad_input("rules: none for operation " + std::string(operation));
-  constexpr std::size_t kLongestName = 255; // std::regex recurses once a character
-  if (tensor.size() > kLongestName)
-    return bad_input(std::string(operation) + ": found an output name of " +
-                     std::to_string(tensor.size()) + " characters, want at most " +
-                     std::to_string(kLongestName));
   entry->second.asked = true;
   for (Rule& rule : entry->second.rules)
     if (std::regex_match(tensor.begin(), tensor.end(), rule.pattern)) {

@@ -28,30 +28,6 @@ inline constexpr std::array<Operation, 3> kOperations = {{
      "row_request", "logits", "index_fp8_encoding index_page_layout page_size", "logits"},
 }};
 
-/// Operations whose tensors a recording may hold although this version does not replay them.
-inline constexpr std::array<std::string_view, 22> kRecordedOnly = {"qkv_a_proj",
-                                                                   "q_norm",
-                                                                   "q_b_proj",
-                                                                   "kv_norm",
-                                                                   "index_q_proj",
-                                                                   "index_k_proj",
-                                                                   "index_w_proj",
-                                                                   "index_query_quant",
-                                                                   "index_weights_fold",
-                                                                   "index_key_norm",
-                                                                   "index_logits_prefill",
-                                                                   "topk",
-                                                                   "mla_cache_write",
-                                                                   "topk_slots",
-                                                                   "absorb_q",
-                                                                   "sparse_attention",
-                                                                   "absorb_v",
-                                                                   "output_gate",
-                                                                   "o_proj",
-                                                                   "dcp_topk_merge",
-                                                                   "dcp_attention_merge",
-                                                                   "layer"};
-
 /// nullptr when no operation has that name.
 constexpr const Operation* find_operation(std::string_view name) {
   for (const Operation& op : kOperations)
