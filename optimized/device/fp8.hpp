@@ -1,9 +1,9 @@
 // e4m3 in both encodings on every target. The hardware converts and multiplies one of them; bytes
 // of the other are misread by exactly a power of two, but for a few codes:
 //
-//   OCP bytes on FNUZ hardware     half the value;  0x80 (-0) would be NaN, 0x7F and 0xFF (NaN)
-//   +-240 FNUZ bytes on OCP hardware     twice the value; 0x80 (NaN) would be -0, 0x7F and 0xFF
-//   (+-240) NaN
+//                         read as          but 0x80    and 0x7F, 0xFF
+//   OCP on FNUZ hardware  half the value   -0 as NaN   NaN as +-240
+//   FNUZ on OCP hardware  twice the value  NaN as -0   +-240 as NaN
 //
 // Source: spec 0.3; AMD Instinct MI300 ISA, "8-bit floating point"; OCP 8-bit floating point 1.0.
 #pragma once
@@ -21,8 +21,7 @@ struct Fp8 {
   static constexpr float kMisread = kNative ? 1.0f : kOcp ? 0.5f : 2.0f;
 };
 
-// ---- writing
-// --------------------------------------------------------------------------------------
+// ---- writing ------------------------------------------------------------------------------------
 
 /// Four floats as e4m3 of the hardware's encoding, ties to even; |x| at most its largest finite
 /// value.
@@ -69,8 +68,7 @@ DSAKIT_DEVICE std::uint32_t convert_fp8(const float (&x)[4]) {
   return codes;
 }
 
-// ---- reading
-// --------------------------------------------------------------------------------------
+// ---- reading ------------------------------------------------------------------------------------
 
 /// 0x80 in each byte of `codes` whose low seven bits are 0x7F.
 DSAKIT_DEVICE std::uint32_t bytes_of_magnitude_7f(std::uint32_t codes) {

@@ -157,8 +157,7 @@ inline void workgroup_barrier() {
 /// decides the status.
 Status run_grid(const ExecutorOptions& options, const Launch& launch);
 
-// ---- inline: these are the executor's inner loop
-// -------------------------------------------------
+// ---- inline: these are the executor's inner loop ------------------------------------------------
 
 DSAKIT_ALWAYS_INLINE void Workgroup::switch_to(int lane) {
   save_ = &lanes_[static_cast<std::size_t>(lane_)].context;
