@@ -98,6 +98,7 @@ void add_replay(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   verb->add_option("--host-schedule", o.replay.host.schedule_seed,
                    "seed of the order of waves between barriers; 0: ascending")
+      ->check(CLI::NonNegativeNumber)
       ->envname("DSAKIT_HOST_SCHEDULE")
       ->capture_default_str();
   verb->add_option("--lds-pattern", o.lds_pattern,

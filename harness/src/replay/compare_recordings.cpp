@@ -82,7 +82,7 @@ public:
     report_.against = options_.want;
     report_.environment = capture_environment();
     report_.files.push_back({options_.got, Verdict::skipped, false, {}, got_.contract(), {}});
-    DSAKIT_TRY(same_contract(got_.contract(), want_.contract(), 0));
+    DSAKIT_TRY(between(same_contract(got_.contract(), want_.contract(), 0)));
 
     for (const OperationId& id : got_.operations()) {
       if (has(want_, id))
@@ -101,6 +101,12 @@ public:
   }
 
 private:
+  /// With the two files that differ.
+  Status between(const Status& status) const {
+    return status ? status
+                  : bad_input(options_.got + " and " + options_.want + ": " + status.what());
+  }
+
   ReportLine line_of(const OperationId& id, const std::string& tensor) const {
     ReportLine line;
     line.file = options_.got;
@@ -135,7 +141,7 @@ private:
       return {};
     }
     const ContractValues contract = got_.contract(id.step);
-    DSAKIT_TRY(same_contract(contract, want_.contract(id.step), id.step));
+    DSAKIT_TRY(between(same_contract(contract, want_.contract(id.step), id.step)));
     const auto got = got_.read(id, contract);
     if (!got && got.status().code() == Code::unsupported) {
       skip(id, {}, got.status().what());
@@ -144,7 +150,7 @@ private:
     DSAKIT_TRY(got);
     const auto want = want_.read(id, contract);
     DSAKIT_TRY(want);
-    DSAKIT_TRY(same_inputs(id, *got, *want));
+    DSAKIT_TRY(between(same_inputs(id, *got, *want)));
 
     ReferenceRun reference(*adapter, {id, contract, *got});
     Hints hints(*adapter, reference);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 
 namespace dsakit {
@@ -67,10 +68,12 @@ inline Result<double> number_key(const ContractValues& values, const char* key, 
   if (!text) return text.status();
   char* end = nullptr;
   const double value = std::strtod(text->c_str(), &end);
-  if (text->empty() || *end != '\0' || !(value >= low && value <= high))
+  if (text->empty() || *end != '\0' || !(value >= low && value <= high)) {
+    char range[64];
+    std::snprintf(range, sizeof range, "[%.9g, %.9g]", low, high);
     return bad_input("contract key " + std::string(key) + ": found '" + *text +
-                     "', want a number in [" + std::to_string(low) + ", " + std::to_string(high) +
-                     "]");
+                     "', want a number in " + range);
+  }
   return value;
 }
 
