@@ -337,6 +337,28 @@ class Reports(CliTest):
         self.assertIn("77", self.expect(PASS, "--help").stdout)
 
 
+class Golden(CliTest):
+    def test_propose_accept_verify(self):
+        golden = self.folder / "golden"
+        (golden / "data").mkdir(parents=True)
+        (golden / "manifest.json").write_text('{"schema": "dsakit-golden/1", "entries": []}')
+        folder = ("--folder", golden)
+        taken = ("accept", "--reason", "a test", "--reviewer", "me", "--what", "x", "--made-by", "y")
+        self.expect(PASS, "golden", *folder, "propose", "--id", "one", self.file("sound"))
+        self.expect(PASS, "golden", *folder, *taken, "--id", "one")
+        self.expect(PASS, "golden", *folder, "verify")
+        done = self.expect(PASS, "golden", *folder, "propose", "--id", "one", self.file("wrong"))
+        self.assertIn("elements change", done.stdout)
+        before = (golden / "manifest.json").read_text()
+        done = self.expect(MISMATCH, "golden", *folder, *taken, "--id", "one")
+        self.assertIn("one.h5: fail, want pass", done.stderr)
+        self.assertEqual((golden / "manifest.json").read_text(), before)
+        self.expect(PASS, "golden", *folder, "verify")
+        shutil.copy(self.file("wgmma"), golden / "data/one.h5")
+        self.expect_bad("golden", *folder, "verify", says=["data/one.h5", "sha256"])
+        self.expect_bad("golden", "--folder", self.folder, "verify", says=["manifest.json"])
+
+
 class Compare(CliTest):
     def test_a_recording_equals_itself(self):
         done = self.expect(PASS, "compare", self.file("sound"), self.file("sound"))

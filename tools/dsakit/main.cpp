@@ -41,6 +41,7 @@ int run(int argc, char** argv) {
     add_export(app, code);
     add_replay(app, code);
     add_compare(app, code);
+    add_golden(app, code);
     add_doctor(app, code);
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
