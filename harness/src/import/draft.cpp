@@ -298,7 +298,7 @@ Status Draft::check() const {
   for (const OperationId& id : operations()) {
     const auto inputs = tensors(id, Side::inputs);
     const auto outputs = tensors(id, Side::outputs);
-    const OperationTensors operation{file_.path(), id, inputs, outputs};
+    const OperationTensors operation{file_.path(), id, inputs, outputs, config};
     const ContractValues values = contract_of(id.step);
     DSAKIT_TRY(check_structure(operation, values));
     if (!find_operation(id.operation) || !check_replayable(operation, values)) continue;

@@ -33,12 +33,6 @@ public:
     return std::vector<Expected>{std::move(cache)};
   }
 
-  Result<std::vector<double>> bound(const OperationData&, std::string_view output,
-                                    Accumulation) const override {
-    return bad_input("index_cache_write has no derived bound for " + std::string(output) +
-                     ", want gate exact");
-  }
-
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
     const auto contract = parse_index_key_quant(data.contract);
     DSAKIT_TRY(contract);
@@ -77,10 +71,7 @@ public:
 
     auto run = launch(device, params);
     DSAKIT_TRY(run);
-    const auto intact = device_cache->download(cache);
-    DSAKIT_TRY(intact);
-    if (!*intact) run->stray = StrayWrite{"index_cache", {}};
-    run->outputs.emplace("index_cache", std::move(cache));
+    DSAKIT_TRY(take_output(*run, "index_cache", *device_cache, std::move(cache)));
     return run;
   }
 };

@@ -192,12 +192,11 @@ std::vector<std::int64_t> gather_requests(std::span<const std::int32_t> cu_seq_l
 
 Status check_ids(const OperationTensors& op, const ContractValues& contract,
                  const TensorLookup& payload) {
-  auto pages = parse_index_pages(contract);
   const Ids ids(op, payload);
-  if (op.id.operation == "index_cache_write") return check_write(ids, pages->page_size);
-  if (op.id.operation == "index_cache_gather")
-    return check_gather(ids, op, pages->page_size, payload);
-  if (op.id.operation == "index_logits_decode") return check_logits(ids, op, pages->page_size);
+  const auto page_size = [&] { return *parse_page_size(contract); };
+  if (op.id.operation == "index_cache_write") return check_write(ids, page_size());
+  if (op.id.operation == "index_cache_gather") return check_gather(ids, op, page_size(), payload);
+  if (op.id.operation == "index_logits_decode") return check_logits(ids, op, page_size());
   return {};
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "../operations/launch.hpp"
+
 namespace dsakit::harness {
 namespace {
 
@@ -50,7 +52,8 @@ public:
   bool are_poison() const {
     return nearly_all([&](std::int64_t i) {
       const std::string element = bytes(odd_.tensor, i);
-      return element == std::string(element.size(), '\xFF');
+      return element ==
+             std::string(element.size(), static_cast<char>(poison_byte(odd_.tensor.dtype)));
     });
   }
 

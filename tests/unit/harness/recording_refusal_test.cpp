@@ -445,6 +445,15 @@ TEST_F(RecordingRefusal, ContractValueOutOfItsSet) {
   EXPECT_EQ(with([](TinyRecording& r) { r.contract["page_size"] = "2.5"; }),
             "/contract (step 0): contract key page_size: found '2.5', want a whole number of "
             "tokens");
+  EXPECT_EQ(with([](TinyRecording& r) { r.contract["page_size"] = "2.0"; }),
+            "/contract (step 0): contract key page_size: found '2.0', want a whole number of "
+            "tokens");
+  for (const char* text : {"0x2", " 2", "2 ", "+2", "", "nan"})
+    EXPECT_EQ(with([&](TinyRecording& r) {
+                r.contract["page_size"] = text;
+              }).find("/contract (step 0): contract key page_size: found '"),
+              0u)
+        << text;
 }
 
 TEST_F(RecordingRefusal, EveryRequiredTensor) {
