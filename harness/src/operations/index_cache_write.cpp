@@ -36,8 +36,7 @@ public:
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
     const auto contract = parse_index_key_quant(data.contract);
     DSAKIT_TRY(contract);
-    if (contract->activation_dtype != ActivationDtype::bf16)
-      return unsupported("activation_dtype: found fp16, want bf16");
+    DSAKIT_TRY(need_bf16(data.contract));
     if (contract->scale_kind != ScaleKind::ue8m0)
       return unsupported("scale_kind: found fp32, want ue8m0");
     const IndexPages& pages = contract->pages;

@@ -35,6 +35,14 @@ Result<bool> DeviceBuffer::download(Tensor& tensor) const {
   return intact(image.data()) && intact(image.data() + kGuard + bytes_);
 }
 
+Status need_bf16(const ContractValues& contract) {
+  const auto dtype = parse_activation_dtype(contract);
+  DSAKIT_TRY(dtype);
+  if (*dtype != ActivationDtype::bf16)
+    return unsupported("activation_dtype: found fp16, want bf16");
+  return {};
+}
+
 Tensor poisoned(Dtype dtype, Shape shape) {
   Tensor tensor(dtype, std::move(shape));
   std::fill(tensor.bytes.begin(), tensor.bytes.end(), poison_byte(dtype));

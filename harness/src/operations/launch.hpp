@@ -54,6 +54,9 @@ constexpr std::byte poison_byte(Dtype dtype) {
   return dtype == Dtype::int32 ? std::byte{0xFE} : std::byte{0xFF};
 }
 
+/// unsupported for activations of another dtype, which no kernel takes.
+Status need_bf16(const ContractValues& contract);
+
 /// A tensor full of poison.
 Tensor poisoned(Dtype dtype, Shape shape);
 

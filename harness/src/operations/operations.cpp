@@ -21,10 +21,27 @@ Result<std::vector<double>> OperationAdapter::bound(const OperationData& data,
                    ", want gate exact");
 }
 
+Result<Mask> OperationAdapter::valid_set(const OperationData& data, const Tensor&) const {
+  return bad_input(data.id.operation + " has no sets to compare, want another gate than topk_set");
+}
+
 const OperationAdapter* find_adapter(std::string_view operation) {
-  if (operation == "index_cache_write") return &index_cache_write_adapter();
-  if (operation == "index_cache_gather") return &index_cache_gather_adapter();
-  if (operation == "index_logits_decode") return &index_logits_decode_adapter();
+  using Adapter = const OperationAdapter& (*)();
+  static constexpr std::pair<std::string_view, Adapter> kAdapters[] = {
+      {"index_query_quant", index_query_quant_adapter},
+      {"index_weights_fold", index_weights_fold_adapter},
+      {"index_key_norm", index_key_norm_adapter},
+      {"index_cache_write", index_cache_write_adapter},
+      {"index_cache_gather", index_cache_gather_adapter},
+      {"index_logits_prefill", index_logits_prefill_adapter},
+      {"index_logits_decode", index_logits_decode_adapter},
+      {"topk", topk_adapter},
+      {"mla_cache_write", mla_cache_write_adapter},
+      {"topk_slots", topk_slots_adapter},
+      {"sparse_attention", sparse_attention_adapter},
+  };
+  for (const auto& [name, adapter] : kAdapters)
+    if (name == operation) return &adapter();
   return nullptr;
 }
 

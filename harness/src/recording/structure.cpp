@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <limits>
 #include <optional>
 #include <sstream>
 
@@ -179,6 +180,29 @@ Result<std::int64_t> check_page(const OperationTensors& op, const TensorInfo& ca
   return offset;
 }
 
+/// One block_stride for all recorded slots: without the attribute that is page_size.
+Status check_block_stride(const OperationTensors& op, std::int64_t page_size) {
+  std::optional<std::int64_t> first;
+  for (const TensorInfo& slots : op.outputs) {
+    std::int64_t stride = page_size;
+    if (const auto found = slots.attributes.find("block_stride"); found != slots.attributes.end()) {
+      const std::string& text = found->second;
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), stride);
+      if (error != std::errc{} || end != text.data() + text.size() || stride < page_size ||
+          stride > std::numeric_limits<std::int32_t>::max())
+        return hdf5::fail(op.path, slots.object,
+                          "found block_stride " + in_quotes(text) + ", want slots >= page_size " +
+                              std::to_string(page_size));
+    }
+    if (first.value_or(stride) != stride)
+      return hdf5::fail(op.path, slots.object,
+                        "found block_stride " + std::to_string(stride) + ", want " +
+                            std::to_string(*first) + " as in the other slots of the step");
+    first = stride;
+  }
+  return {};
+}
+
 /// Every output of the operation is there, and nothing that would never be compared.
 Status check_outputs(const OperationTensors& op, const Operation& known) {
   for (const TensorInfo& tensor : op.outputs) {
@@ -221,6 +245,13 @@ Status check_structure(const OperationTensors& op, const ContractValues& contrac
   for (const std::string& input : words(known->inputs))
     if (!find_tensor(op.inputs, input))
       return hdf5::fail(op.path, object_path(op.id, Side::inputs, input), "is missing");
+
+  if (op.id.operation == "index_key_norm" && contract.at("index_k_norm") == "layernorm" &&
+      !find_tensor(op.inputs, "norm_bias"))
+    return hdf5::fail(op.path, object_path(op.id, Side::inputs, "norm_bias"),
+                      "is missing, want it for layernorm");
+  if (op.id.operation == "topk_slots")
+    DSAKIT_TRY(check_block_stride(op, *parse_page_size(contract)));
 
   SharedExtents extents;
   if (has_word(known->contract, "page_size"))

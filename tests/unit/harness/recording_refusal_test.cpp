@@ -457,10 +457,10 @@ TEST_F(RecordingRefusal, ContractValueOutOfItsSet) {
 }
 
 TEST_F(RecordingRefusal, EveryRequiredTensor) {
-  for (const Operation& operation : kOperations) {
-    const TinyRecording good = tiny_recording();
-    const auto& tensors = good.operations.at(std::string(operation.name));
-    const std::string group = "/steps/0/" + std::string(operation.name);
+  const TinyRecording good = tiny_recording();
+  for (const auto& [name_of_operation, tensors] : good.operations) {
+    const Operation& operation = *find_operation(name_of_operation);
+    const std::string group = "/steps/0/" + name_of_operation;
     for (const auto& [name, tensor] : tensors.inputs) {
       const std::string want = std::string(operation.optional).find(name) == std::string::npos
                                    ? group + "/inputs/" + name + ": is missing"

@@ -72,6 +72,9 @@ public:
   /// where the operation derives no bound for it.
   virtual Result<std::vector<double>> bound(const OperationData& data, std::string_view output,
                                             Accumulation accumulation) const;
+  /// Which elements a right answer may hold where an output has several (gate topk_set); bad_input
+  /// where the operation has one right answer alone.
+  virtual Result<Mask> valid_set(const OperationData& data, const Tensor& output) const;
   /// Uploads the inputs, poisons the outputs, launches and downloads.
   virtual Result<KernelRun> run(const OperationData& data, optimized::Device& device) const = 0;
 };
