@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <memory>
 
 #include "dsakit/core/operations.hpp"
 #include "dsakit/harness/operations.hpp"
@@ -71,6 +73,41 @@ Result<Producer> recorded(const RecordedTensor& tensor) {
   }
   return producer;
 }
+
+/// Empty where the output has none.
+std::string scale_read(const RecordedTensor& tensor) {
+  const auto found = tensor.attributes.find("mla_scale_read");
+  return found == tensor.attributes.end() ? "" : found->second;
+}
+
+/// The references of one operation, one for each mla_scale_read of its outputs.
+class References {
+public:
+  struct One {
+    One(const OperationAdapter& adapter, OperationData data)
+        : reference(adapter, std::move(data)), hints(adapter, reference) {}
+    ReferenceRun reference;
+    Hints hints; ///< refers to the above
+  };
+
+  References(const OperationAdapter& adapter, OperationData data)
+      : adapter_(adapter), data_(std::move(data)) {}
+
+  One& under(const std::string& scale_read) {
+    std::unique_ptr<One>& one = references_[scale_read];
+    if (!one) {
+      OperationData data = data_;
+      if (!scale_read.empty()) data.contract["mla_scale_read"] = scale_read;
+      one = std::make_unique<One>(adapter_, std::move(data));
+    }
+    return *one;
+  }
+
+private:
+  const OperationAdapter& adapter_;
+  OperationData data_;
+  std::map<std::string, std::unique_ptr<One>> references_;
+};
 
 class Compare {
 public:
@@ -152,16 +189,21 @@ private:
     DSAKIT_TRY(want);
     DSAKIT_TRY(between(same_inputs(id, *got, *want)));
 
-    ReferenceRun reference(*adapter, {id, contract, *got});
-    Hints hints(*adapter, reference);
+    References references(*adapter, {id, contract, *got, got_.config()});
     for (const auto& [name, tensor] : got->outputs) {
       const auto other = want->outputs.find(name);
       if (other == want->outputs.end()) {
         DSAKIT_TRY(missing(id, name, options_.want));
         continue;
       }
-      const auto rule = rules_.find(id.operation, name);
+      const auto rule =
+          rules_.find(id.operation, name, dsakit::harness::name(Producer::Kind::recorded));
       DSAKIT_TRY(rule);
+      const std::string read = scale_read(tensor);
+      if (read != scale_read(other->second))
+        return bad_input(differ(object_path(id, Side::outputs, name) + " mla_scale_read", read,
+                                scale_read(other->second)));
+      auto& [reference, hints] = references.under(read);
       const auto ours = recorded(tensor);
       DSAKIT_TRY(ours);
       const auto theirs = recorded(other->second);

@@ -44,6 +44,16 @@ Status add_bound(std::vector<double>& sum, const Producer& producer, const std::
   return {};
 }
 
+/// Takes out what `producer` may not hold. The reference's own answer is right.
+Status keep_valid(Mask& valid, const Producer& producer, ReferenceRun& reference) {
+  if (producer.kind == Producer::Kind::reference) return {};
+  const auto of_producer = reference.valid_set(*producer.tensor);
+  DSAKIT_TRY(of_producer);
+  for (std::size_t i = 0; i < valid.size(); ++i)
+    valid[i] &= (*of_producer)[i];
+  return {};
+}
+
 std::string number(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g", value);
@@ -91,6 +101,11 @@ Result<Judged> judge(const Case& c, ReferenceRun& reference) {
   Comparison comparison;
   if (c.gate == Gate::exact) {
     comparison = compare_exact(*got, *want, mask);
+  } else if (c.gate == Gate::topk_set) {
+    Mask valid(elements, 1);
+    DSAKIT_TRY(keep_valid(valid, c.got, reference));
+    DSAKIT_TRY(keep_valid(valid, c.want, reference));
+    comparison = compare_valid(*got, *want, valid, mask);
   } else {
     std::vector<double> bound(elements);
     DSAKIT_TRY(add_bound(bound, c.got, c.output, reference));
@@ -118,6 +133,7 @@ std::optional<Accumulation> passing_accumulation(const Case& c, ReferenceRun& re
 
 std::string tightest_gate(const Case& c, const Comparison& comparison, ReferenceRun& reference) {
   if (std::isinf(comparison.worst_abs)) return "none: non-finite values differ";
+  if (c.gate == Gate::topk_set) return "none: the set is wrong";
   if (c.gate == Gate::exact) return "absolute error " + number(comparison.worst_abs);
   if (const auto accumulation = passing_accumulation(c, reference))
     return "derived with accumulation " + std::string(dsakit::name(*accumulation));
@@ -138,8 +154,12 @@ void fill(ReportLine& line, const Case& c, const Judged& judged) {
   if (comparison.first) line.first_at = coordinates(shape, *comparison.first);
   if (comparison.worst) line.worst_at = coordinates(shape, *comparison.worst);
   if (const auto shown = comparison.first ? comparison.first : comparison.worst) {
-    line.got = Sample{judged.got.at(*shown), hex(judged.got.tensor, *shown)};
-    line.want = Sample{judged.want.at(*shown), hex(judged.want.tensor, *shown)};
+    const auto sample = [&](const Values& values) {
+      return Sample{c.gate == Gate::derived ? values.at(*shown) : element(values.tensor, *shown),
+                    hex(values.tensor, *shown)};
+    };
+    line.got = sample(judged.got);
+    line.want = sample(judged.want);
   }
 }
 

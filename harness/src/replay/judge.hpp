@@ -22,6 +22,7 @@ public:
   const OperationData& data() const { return data_; }
   Result<const Expected*> expected(const std::string& output);
   Result<const std::vector<double>*> bound(const std::string& output, Accumulation accumulation);
+  Result<Mask> valid_set(const Tensor& output) const { return adapter_.valid_set(data_, output); }
 
 private:
   const OperationAdapter& adapter_;

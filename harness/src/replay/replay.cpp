@@ -6,6 +6,7 @@
 #include <set>
 
 #include "dsakit/core/operations.hpp"
+#include "dsakit/harness/contract_keys.hpp"
 #include "dsakit/harness/operations.hpp"
 #include "dsakit/harness/recording.hpp"
 #include "hints.hpp"
@@ -41,6 +42,11 @@ Result<std::vector<std::string>> expand(const std::vector<std::string>& paths) {
     files.insert(files.end(), found.begin(), found.end());
   }
   return files;
+}
+
+/// Keys that a recording holds for each output, not in its contract.
+bool is_per_tensor(std::string_view key) {
+  return key == "accumulation" || key == "mla_scale_read";
 }
 
 /// Lines of the report belong to a file by its name: named twice, it is replayed once.
@@ -137,10 +143,13 @@ private:
     for (const OperationId& id : reader.operations()) {
       const Operation* operation = find_operation(id.operation);
       if (!operation || !wanted(id)) continue;
-      for (const std::string& output : split_names(operation->outputs))
-        DSAKIT_TRY(rules_.find(id.operation, output));
+      const auto outputs = split_names(operation->outputs);
+      for (const std::string& output : outputs)
+        DSAKIT_TRY(rules_.find(id.operation, output, name(Producer::Kind::kernel)));
       for (const TensorInfo& info : reader.tensors(id, Side::outputs))
-        DSAKIT_TRY(rules_.find(id.operation, info.name()));
+        if (std::find(outputs.begin(), outputs.end(), info.output()) != outputs.end())
+          for (const auto subject : {Producer::Kind::kernel, Producer::Kind::reference})
+            DSAKIT_TRY(rules_.find(id.operation, info.name(), name(subject)));
     }
     return {};
   }
@@ -148,40 +157,66 @@ private:
   /// The contract as used, and what an override replaced.
   void note_contract(Entry& entry) {
     ContractValues& used = entry.report.contract;
-    ContractValues& recorded = entry.report.contract_recorded;
     const RecordingReader& reader = *entry.reader;
     used = reader.contract();
-    for (const OperationId& id : reader.operations()) {
+    for (const OperationId& id : reader.operations())
       for (const auto& [key, value] : reader.contract(id.step))
         if (!used.contains(key) || used.at(key) != value)
           used["steps/" + std::to_string(id.step) + "/" + key] = value;
-      if (!wanted(id)) continue;
-      for (const TensorInfo& info : reader.tensors(id, Side::outputs)) {
-        const auto accumulation = info.attributes.find("accumulation");
-        if (accumulation == info.attributes.end() || !find_operation(id.operation)) continue;
-        const std::string key = "accumulation:" + info.name();
-        used[key] = accumulation->second;
-        for (const ContractOverride& o : options_.overrides)
-          if (applies(o, info.name(), info.output())) {
-            recorded[key] = accumulation->second;
-            used[key] = o.value;
-            used_overrides_.insert(&o);
-          }
-      }
-    }
     for (const ContractOverride& o : options_.overrides)
       for (auto& [key, value] : used)
-        if (o.key != "accumulation" && (key == o.key || key.ends_with("/" + o.key))) {
-          if (value != o.value) recorded[key] = value;
+        if (!is_per_tensor(o.key) && (key == o.key || key.ends_with("/" + o.key))) {
+          if (value != o.value) entry.report.contract_recorded[key] = value;
           value = o.value;
           used_overrides_.insert(&o);
         }
+    note_tensors(entry);
   }
 
-  static bool applies(const ContractOverride& o, const std::string& tensor,
-                      const std::string& output) {
-    return o.key == "accumulation" &&
-           (o.tensor.empty() || o.tensor == tensor || o.tensor == output);
+  /// The keys that outputs hold: "accumulation:logits" where all tensors of that name agree, else
+  /// "steps/1/index_logits_decode/accumulation:logits" for each.
+  void note_tensors(Entry& entry) {
+    struct Place {
+      std::string folder;
+      std::string used;
+      std::string recorded;
+      bool operator!=(const Place& other) const {
+        return used != other.used || recorded != other.recorded;
+      }
+    };
+    std::map<std::string, std::vector<Place>> places;
+    for (const OperationId& id : entry.reader->operations()) {
+      const Operation* operation = find_operation(id.operation);
+      if (!operation || !wanted(id)) continue;
+      for (const TensorInfo& info : entry.reader->tensors(id, Side::outputs))
+        for (const std::string& key : split_names(operation->output_attributes)) {
+          const auto recorded = info.attributes.find(key);
+          if (recorded == info.attributes.end()) continue; // of an operation that is only recorded
+          const ContractOverride* o = override_of(key, info.name(), info.output());
+          if (o) used_overrides_.insert(o);
+          places[key + ":" + info.name()].push_back(
+              {"steps/" + std::to_string(id.step) + "/" + id.operation + "/",
+               o ? o->value : recorded->second, recorded->second});
+        }
+    }
+    for (const auto& [key, all] : places) {
+      const bool agree = std::none_of(all.begin(), all.end(),
+                                      [&](const Place& place) { return place != all.front(); });
+      for (const Place& place : all) {
+        const std::string name = agree ? key : place.folder + key;
+        entry.report.contract[name] = place.used;
+        if (place.used != place.recorded) entry.report.contract_recorded[name] = place.recorded;
+      }
+    }
+  }
+
+  /// The last override of a key that outputs hold; nullptr without one.
+  const ContractOverride* override_of(std::string_view key, const std::string& tensor,
+                                      const std::string& output) const {
+    const ContractOverride* last = nullptr;
+    for (const ContractOverride& o : options_.overrides)
+      if (o.key == key && (o.tensor.empty() || o.tensor == tensor || o.tensor == output)) last = &o;
+    return last;
   }
 
   Status check_overrides_used() const {
@@ -198,6 +233,13 @@ private:
     for (const ContractOverride& o : options_.overrides)
       if (values.contains(o.key)) values[o.key] = o.value;
     return values;
+  }
+
+  /// What an output that was recorded holds of `key`, or the override that takes its place.
+  std::string attribute(const std::string& key, const std::string& tensor,
+                        const Attributes& attributes) const {
+    if (const auto* o = override_of(key, tensor, output_of(tensor, attributes))) return o->value;
+    return attributes.at(key);
   }
 
   void check_payload(Entry& entry) {
@@ -267,9 +309,35 @@ private:
       return {};
     }
     DSAKIT_TRY(tensors);
-    ReferenceRun reference(*adapter, {id, std::move(values), *tensors});
-    Hints hints(*adapter, reference);
-    const auto kernel = adapter->run(reference.data(), *device_);
+    // A producer that reads scales another way has another right answer: a reference for each.
+    std::set<std::string> reads;
+    for (const auto& [name, recorded] : tensors->outputs)
+      reads.insert(scale_read(id, name, recorded));
+    for (const std::string& read : reads) {
+      if (!read.empty()) values["mla_scale_read"] = read;
+      DSAKIT_TRY(replay_under(entry, *adapter, {id, values, *tensors, entry.reader->config()}));
+    }
+    return {};
+  }
+
+  /// The mla_scale_read of a recorded output; empty where its operation has none.
+  std::string scale_read(const OperationId& id, const std::string& name,
+                         const RecordedTensor& recorded) const {
+    return holds(id, "mla_scale_read") ? attribute("mla_scale_read", name, recorded.attributes)
+                                       : "";
+  }
+
+  static bool holds(const OperationId& id, const std::string& key) {
+    const auto keys = split_names(find_operation(id.operation)->output_attributes);
+    return std::find(keys.begin(), keys.end(), key) != keys.end();
+  }
+
+  /// Everything about an operation under one contract.
+  Status replay_under(const Entry& entry, const OperationAdapter& adapter, OperationData data) {
+    ReferenceRun reference(adapter, std::move(data));
+    Hints hints(adapter, reference);
+    const OperationId& id = reference.data().id;
+    const auto kernel = adapter.run(reference.data(), *device_);
     if (!kernel && kernel.status().code() == Code::bad_input) return kernel.status();
 
     for (const std::string& output : split_names(find_operation(id.operation)->outputs)) {
@@ -280,10 +348,18 @@ private:
       const Producer oracle{Producer::Kind::reference};
 
       DSAKIT_TRY(compare(entry, output, output, ours, oracle, kernel, reference, hints));
-      for (const auto& [name, recorded] : tensors->outputs) {
+      for (const auto& [name, recorded] : reference.data().tensors.outputs) {
         if (output_of(name, recorded.attributes) != output) continue;
+        if (const std::string read = scale_read(id, name, recorded);
+            !read.empty() && read != reference.data().contract.at("mla_scale_read"))
+          continue;
         Producer theirs{Producer::Kind::recorded, &recorded.tensor};
-        DSAKIT_TRY(set_accumulation(entry, name, theirs));
+        if (holds(id, "accumulation")) {
+          const auto accumulation =
+              parse_accumulation(attribute("accumulation", name, recorded.attributes));
+          DSAKIT_TRY(accumulation);
+          theirs.accumulation = *accumulation;
+        }
         DSAKIT_TRY(compare(entry, output, name, oracle, theirs, kernel, reference, hints));
         DSAKIT_TRY(compare(entry, output, name, ours, theirs, kernel, reference, hints));
       }
@@ -291,21 +367,11 @@ private:
     return {};
   }
 
-  static Status set_accumulation(const Entry& entry, const std::string& tensor,
-                                 Producer& recorded) {
-    const auto found = entry.report.contract.find("accumulation:" + tensor);
-    if (found == entry.report.contract.end()) return {};
-    const auto accumulation = parse_accumulation(found->second);
-    DSAKIT_TRY(accumulation);
-    recorded.accumulation = *accumulation;
-    return {};
-  }
-
   Status compare(const Entry& entry, const std::string& output, const std::string& tensor,
                  const Producer& got, const Producer& want, const Result<KernelRun>& kernel,
                  ReferenceRun& reference, Hints& hints) {
     const OperationId& id = reference.data().id;
-    const auto rule = rules_.find(id.operation, tensor);
+    const auto rule = rules_.find(id.operation, tensor, name(got.kind));
     DSAKIT_TRY(rule);
     const Case c{output, (*rule)->gate, got, want};
 
@@ -392,22 +458,25 @@ Result<ContractOverride> parse_override(const std::string& text) {
     key.resize(colon);
   }
   ContractOverride result{key, tensor, text.substr(equals + 1)};
-  if (key == "accumulation") {
-    DSAKIT_TRY(parse_accumulation(result.value));
-    return result;
-  }
   std::set<std::string> known;
   for (const Operation& operation : kOperations)
-    for (std::string& name : split_names(operation.contract))
-      known.insert(std::move(name));
+    for (std::string_view keys : {operation.contract, operation.output_attributes})
+      for (std::string& name : split_names(keys))
+        known.insert(std::move(name));
   if (!known.contains(key)) {
-    std::string list = "accumulation";
+    std::string list;
     for (const std::string& name : known)
-      list += ", " + name;
+      list += (list.empty() ? "" : ", ") + name;
     return bad_input("--contract: found key '" + key + "', want one of " + list);
   }
-  if (!tensor.empty())
-    return bad_input("--contract " + key + ":" + tensor + ": only accumulation is per tensor");
+  if (equals > key.size() && tensor.empty())
+    return bad_input("--contract: found '" + text + "' without a tensor's name after ':'");
+  if (!tensor.empty() && !is_per_tensor(key))
+    return bad_input("--contract " + key + ":" + tensor +
+                     ": only accumulation and mla_scale_read are per tensor");
+  Status value = check_contract_value(key, result.value);
+  if (value && key == "page_size") value = parse_page_size({{key, result.value}}).status();
+  if (!value) return bad_input("--contract: " + value.what());
   return result;
 }
 

@@ -314,7 +314,7 @@ TEST_F(ImportManifest, StepsMayDiffer) {
     "operations": [
       {"operation": "index_cache_write", "inputs": {"index_k": "k", "slot_mapping": "slots"},
        "outputs": {"index_cache": "cache"}},
-      {"operation": "topk", "step": 3, "contract": {"topk_order": "ascending"},
+      {"operation": "dcp_topk_merge", "step": 3, "contract": {"topk_order": "ascending"},
        "inputs": {"logits": "out"}, "outputs": {}}]})";
   ContractValues contract = full_contract();
   contract.erase("accumulation:logits");
@@ -330,16 +330,16 @@ TEST_F(ImportManifest, StepsMayDiffer) {
 TEST_F(ImportManifest, TensorInTwoPlacesIsStoredOnceWithTheAttributesOfBoth) {
   const std::string manifest =
       changed("{\"operation\": \"index_cache_write\"",
-              R"({"operation": "topk", "inputs": {"logits": "out"}, "outputs": {}},
+              R"({"operation": "layer", "inputs": {"logits": "out"}, "outputs": {}},
                  {"operation": "index_cache_write")");
   auto summary = import(manifest, full_contract());
   ASSERT_TRUE(summary) << summary.status().what();
   auto reader = RecordingReader::open(output_);
   ASSERT_TRUE(reader) << reader.status().what();
-  const auto& topk = reader->tensors({0, "topk"}, Side::inputs);
-  ASSERT_EQ(topk.size(), 1u);
-  EXPECT_EQ(topk[0].stored_as, "/steps/0/index_logits_decode/outputs/logits.mine");
-  EXPECT_EQ(topk[0].attributes.at("producer"), "mine");
+  const auto& layer = reader->tensors({0, "layer"}, Side::inputs);
+  ASSERT_EQ(layer.size(), 1u);
+  EXPECT_EQ(layer[0].stored_as, "/steps/0/layer/inputs/logits");
+  EXPECT_EQ(layer[0].attributes.at("producer"), "mine");
 }
 
 /// The reference of one operation is judged as an exact one of another.
@@ -449,12 +449,11 @@ TEST_F(ImportProducer, DtypeOfAnotherSizeIsRefused) {
 
 TEST_F(ImportProducer, TwoTensorsForOneObjectAreRefused) {
   SafetensorsFile file;
-  file.metadata["op"] = "top_k_per_row";
-  file.add<float>("logits", "F32", {1, 2}, {1, 2});
-  file.add<std::int32_t>("topk", "I32", {1, 1}, {1});
-  file.add<std::int32_t>("topk_indices", "I32", {1, 1}, {0});
-  EXPECT_EQ(refusal(file), "/steps/0/topk/outputs/topk_indices: found a second tensor "
-                           "'topk_indices', want one");
+  file.metadata["op"] = "layer_norm, rms_norm, sigmoid gate";
+  file.add<std::uint16_t>("gate_out_cpu", "BF16", {1, 1}, {1});
+  file.add<std::uint16_t>("attn_gated.cpu", "BF16", {1, 1}, {0});
+  EXPECT_EQ(refusal(file), "/steps/0/output_gate/outputs/attn_gated.cpu: found a second tensor "
+                           "'attn_gated.cpu', want one");
 }
 
 TEST_F(ImportProducer, NameThatNoReaderTakesIsRefused) {
@@ -469,7 +468,15 @@ TEST_F(ImportProducer, NameThatNoReaderTakesIsRefused) {
 
 TEST_F(ImportProducer, OnlyLogitsWithAProducerAreVariants) {
   SafetensorsFile file;
-  file.metadata = {{"op", "indexer_logits_prefill"}, {"fp8_encoding", "e4m3fn"}};
+  file.metadata = {{"op", "indexer_logits_prefill"},
+                   {"fp8_encoding", "e4m3fn"},
+                   {"accumulation", "logits_mine: fp32"}};
+  file.add("q_fp8", "F8_E4M3", {1, 1, 128}, std::vector<std::uint8_t>(128));
+  file.add("k_fp8", "F8_E4M3", {1, 128}, std::vector<std::uint8_t>(128));
+  file.add<float>("k_scale", "F32", {1}, {1});
+  file.add<float>("weights", "F32", {1, 1}, {1});
+  file.add<std::int32_t>("cu_seqlen_ks", "I32", {1}, {0});
+  file.add<std::int32_t>("cu_seqlen_ke", "I32", {1}, {1});
   file.add<float>("logits_mine", "F32", {1, 1}, {1});
   file.add<float>("logitsXmine", "F32", {1, 1}, {2});
   const Status status = import(file);
@@ -477,10 +484,12 @@ TEST_F(ImportProducer, OnlyLogitsWithAProducerAreVariants) {
   auto reader = RecordingReader::open(folder_ / "x.h5");
   ASSERT_TRUE(reader) << reader.status().what();
   const auto& outputs = reader->tensors({0, "index_logits_prefill"}, Side::outputs);
-  ASSERT_EQ(outputs.size(), 2u);
+  ASSERT_EQ(outputs.size(), 1u);
   EXPECT_EQ(outputs[0].name(), "logits.mine");
-  EXPECT_EQ(outputs[1].name(), "logitsXmine");
-  EXPECT_EQ(outputs[1].attributes.count("output"), 0u);
+  const auto& rest = reader->tensors({0, "layer"}, Side::outputs);
+  ASSERT_EQ(rest.size(), 1u);
+  EXPECT_EQ(rest[0].name(), "logitsXmine");
+  EXPECT_EQ(rest[0].attributes.count("output"), 0u);
 }
 
 TEST_F(ImportManifest, SameInputGivesTheSameBytes) {

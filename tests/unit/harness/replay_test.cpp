@@ -249,8 +249,11 @@ TEST_F(ReplayTest, AnOverriddenKeyIsUsedByBothSidesAndReportedWithTheRecordedVal
 }
 
 TEST_F(ReplayTest, BadOverridesAreBadInput) {
-  for (const char* text : {"accumulation", "no_such_key=1", "page_size:logits=2",
-                           "accumulation:logits=bf16", "=", ""}) {
+  for (const char* text :
+       {"accumulation", "no_such_key=1", "page_size:logits=2", "accumulation:logits=bf16", "=", "",
+        "accumulation:=fp32", "accumulation=", ":=", "mla_scale_read:lse=fp16", "page_size=0x40",
+        "page_size=64.0", "page_size=", "page_size= 64", "page_size=0", "index_k_floor=0x1p-3",
+        "index_fp8_encoding=e5m2", "page_size:=64"}) {
     const auto parsed = parse_override(text);
     ASSERT_FALSE(parsed) << text;
     EXPECT_EQ(parsed.status().code(), Code::bad_input);

@@ -16,11 +16,12 @@ namespace dsakit::harness {
 /// One `--contract key[:tensor]=value`.
 struct ContractOverride {
   std::string key;
-  std::string tensor; ///< of `accumulation`: an output or one producer's tensor; empty: all of them
+  std::string tensor; ///< of a key that outputs hold: an output or one's tensor; empty: all of them
   std::string value;
 };
 
-/// bad_input for an unknown key, or a tensor on a key that is not per tensor.
+/// bad_input for an unknown key, a value out of its set, or a tensor on a key that is not per
+/// tensor.
 Result<ContractOverride> parse_override(const std::string& text);
 
 struct ReplayOptions {

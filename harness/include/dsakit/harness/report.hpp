@@ -68,9 +68,12 @@ struct ReportLine {
 struct ReportFile {
   std::string file;
   Verdict verdict = Verdict::pass;
-  bool bad_input = false;  ///< could not be read, or does not fit its rules or contract
-  std::string reason;      ///< why it could not be read, or why nothing of it ran
-  ContractValues contract; ///< as used; "accumulation:logits.deepgemm" for one tensor's key
+  bool bad_input = false; ///< could not be read, or does not fit its rules or contract
+  std::string reason;     ///< why it could not be read, or why nothing of it ran
+  /// As used; "accumulation:logits.deepgemm" for the key of one tensor, below its step and
+  /// operation
+  /// ("steps/1/index_logits_decode/accumulation:logits") where tensors of that name differ.
+  ContractValues contract;
   ContractValues contract_recorded; ///< values that an override replaced
 };
 
