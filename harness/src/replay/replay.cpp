@@ -5,6 +5,7 @@
 #include <memory>
 #include <set>
 
+#include "chain.hpp"
 #include "dsakit/core/operations.hpp"
 #include "dsakit/harness/contract_keys.hpp"
 #include "dsakit/harness/operations.hpp"
@@ -12,6 +13,7 @@
 #include "hints.hpp"
 #include "judge.hpp"
 #include "names.hpp"
+#include "sample_rows.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -64,6 +66,7 @@ public:
     const auto files = expand(options_.paths);
     DSAKIT_TRY(files);
     report_.verb = "replay";
+    report_.mode = chained() ? "chained" : "fed";
     report_.environment = capture_environment();
     open(each_once(*files));
     if (interrupted()) return interruption();
@@ -113,6 +116,8 @@ private:
 
   bool interrupted() const { return options_.interrupted && *options_.interrupted; }
   static Status interruption() { return {Code::interrupted, "interrupted"}; }
+
+  bool chained() const { return options_.mode == ReplayMode::chained; }
 
   bool wanted(const OperationId& id) const {
     return options_.operation.empty() || id.operation == options_.operation;
@@ -254,9 +259,12 @@ private:
   }
 
   Status replay_file(Entry& entry) {
+    std::int64_t step = -1;
     for (const OperationId& id : entry.reader->operations()) {
       if (interrupted()) return interruption();
-      if (!wanted(id)) continue;
+      if (!wanted(id) && !chained()) continue; // a chain needs the operations before
+      if (id.step != step) chain_ = {};
+      step = id.step;
       if (const Status status = replay_operation(entry, id); !status) {
         // What the other operations said stays in the report.
         bad(entry, {status.code(), status.what().starts_with(entry.report.file)
@@ -299,23 +307,27 @@ private:
   Status replay_operation(const Entry& entry, const OperationId& id) {
     const OperationAdapter* adapter = find_adapter(id.operation);
     if (!adapter) {
-      skip(entry, id, "this version does not replay " + id.operation);
+      if (wanted(id)) skip(entry, id, "this version does not replay " + id.operation);
       return {};
     }
     ContractValues values = contract(*entry.reader, id.step);
     const auto tensors = entry.reader->read(id, values);
     if (!tensors && tensors.status().code() == Code::unsupported) {
-      skip(entry, id, tensors.status().what());
+      if (wanted(id)) skip(entry, id, tensors.status().what());
       return {};
     }
     DSAKIT_TRY(tensors);
+    const auto recorded_rows =
+        sample_rows(std::move(*tensors), id.operation, {options_.rows, options_.seed});
+    DSAKIT_TRY(recorded_rows);
+    const RecordedOperation& recorded = *recorded_rows;
     // A producer that reads scales another way has another right answer: a reference for each.
     std::set<std::string> reads;
-    for (const auto& [name, recorded] : tensors->outputs)
-      reads.insert(scale_read(id, name, recorded));
+    for (const auto& [name, output] : recorded.outputs)
+      reads.insert(scale_read(id, name, output));
     for (const std::string& read : reads) {
       if (!read.empty()) values["mla_scale_read"] = read;
-      DSAKIT_TRY(replay_under(entry, *adapter, {id, values, *tensors, entry.reader->config()}));
+      DSAKIT_TRY(replay_under(entry, *adapter, {id, values, recorded, entry.reader->config()}));
     }
     return {};
   }
@@ -332,13 +344,28 @@ private:
     return std::find(keys.begin(), keys.end(), key) != keys.end();
   }
 
-  /// Everything about an operation under one contract.
-  Status replay_under(const Entry& entry, const OperationAdapter& adapter, OperationData data) {
-    ReferenceRun reference(adapter, std::move(data));
+  /// A kernel's run, and the reference fed the same.
+  struct Run {
+    const Result<KernelRun>& kernel;
+    ReferenceRun& reference;
+    Hints& hints;
+    ReferenceRun* fed; ///< the reference of the recorded inputs, where the kernel had others
+  };
+
+  /// Everything about an operation under one contract. `data` is as recorded.
+  Status replay_under(const Entry& entry, const OperationAdapter& adapter,
+                      const OperationData& data) {
+    const OperationId& id = data.id;
+    const RecordedOperation chain_fed = chained() ? chain_.feed(data.tensors) : RecordedOperation{};
+    ReferenceRun fed(adapter, data);
+    ReferenceRun reference(adapter,
+                           {id, data.contract, chained() ? chain_fed : data.tensors, data.config});
     Hints hints(adapter, reference);
-    const OperationId& id = reference.data().id;
     const auto kernel = adapter.run(reference.data(), *device_);
     if (!kernel && kernel.status().code() == Code::bad_input) return kernel.status();
+    if (chained() && kernel) chain_.take(data.tensors, *kernel);
+    if (!wanted(id)) return {};
+    const Run run{kernel, reference, hints, chained() ? &fed : nullptr};
 
     for (const std::string& output : split_names(find_operation(id.operation)->outputs)) {
       const auto expected = reference.expected(output);
@@ -347,7 +374,7 @@ private:
       if (kernel) ours.tensor = &kernel->outputs.at(output);
       const Producer oracle{Producer::Kind::reference};
 
-      DSAKIT_TRY(compare(entry, output, output, ours, oracle, kernel, reference, hints));
+      DSAKIT_TRY(compare(entry, output, output, ours, oracle, run));
       for (const auto& [name, recorded] : reference.data().tensors.outputs) {
         if (output_of(name, recorded.attributes) != output) continue;
         if (const std::string read = scale_read(id, name, recorded);
@@ -360,16 +387,16 @@ private:
           DSAKIT_TRY(accumulation);
           theirs.accumulation = *accumulation;
         }
-        DSAKIT_TRY(compare(entry, output, name, oracle, theirs, kernel, reference, hints));
-        DSAKIT_TRY(compare(entry, output, name, ours, theirs, kernel, reference, hints));
+        if (!chained()) DSAKIT_TRY(compare(entry, output, name, oracle, theirs, run));
+        DSAKIT_TRY(compare(entry, output, name, ours, theirs, run));
       }
     }
     return {};
   }
 
   Status compare(const Entry& entry, const std::string& output, const std::string& tensor,
-                 const Producer& got, const Producer& want, const Result<KernelRun>& kernel,
-                 ReferenceRun& reference, Hints& hints) {
+                 const Producer& got, const Producer& want, const Run& run) {
+    const auto& [kernel, reference, hints, fed] = run;
     const OperationId& id = reference.data().id;
     const auto rule = rules_.find(id.operation, tensor, name(got.kind));
     DSAKIT_TRY(rule);
@@ -395,7 +422,8 @@ private:
       line.verdict = of_kernel ? Verdict::held : verdict_of(expected.status());
       line.reason = expected.status().what();
     } else {
-      const auto judged = judge(c, reference);
+      const auto judged =
+          judge(c, reference, want.kind == Producer::Kind::recorded ? fed : nullptr);
       DSAKIT_TRY(judged);
       fill(line, c, *judged);
       line.why = (*rule)->why;
@@ -441,6 +469,7 @@ private:
   Rules& rules_;
   std::vector<Entry> entries_;
   std::set<const ContractOverride*> used_overrides_;
+  Chain chain_; ///< of the current step
   std::unique_ptr<optimized::Device> device_;
   Report report_;
 };

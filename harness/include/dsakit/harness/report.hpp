@@ -51,6 +51,9 @@ struct ReportLine {
   std::optional<double> used;
   std::int64_t elements = 0;
   std::int64_t mismatches = 0;
+  /// Chained: elements left out of an exact comparison, since the reference says that they differ
+  /// because the inputs do.
+  std::int64_t moved = 0;
   std::optional<double> worst_abs;
   std::optional<double> worst_rel;
   std::optional<std::int64_t> ulp_max;
@@ -89,6 +92,7 @@ struct Summary {
 
 struct Report {
   std::string verb;      ///< replay | compare
+  std::string mode;      ///< of replay: fed | chained
   std::string against;   ///< of compare: the recording that judged
   std::string device;    ///< host | hip | cuda; empty where no kernel was asked for
   std::string host_arch; ///< of the host device
