@@ -111,7 +111,7 @@ void add_replay(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(0, 255))
       ->capture_default_str();
   verb->add_option("--contract", o.contract,
-                   "override a contract key, or accumulation of one tensor")
+                   "override a contract key, or accumulation or mla_scale_read of one tensor")
       ->type_name("KEY[:TENSOR]=VALUE")
       ->expected(1)
       ->take_all();

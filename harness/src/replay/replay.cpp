@@ -7,12 +7,12 @@
 
 #include "chain.hpp"
 #include "dsakit/core/operations.hpp"
-#include "dsakit/harness/contract_keys.hpp"
 #include "dsakit/harness/operations.hpp"
 #include "dsakit/harness/recording.hpp"
 #include "hints.hpp"
 #include "judge.hpp"
 #include "names.hpp"
+#include "overrides.hpp"
 #include "sample_rows.hpp"
 
 namespace dsakit::harness {
@@ -46,11 +46,6 @@ Result<std::vector<std::string>> expand(const std::vector<std::string>& paths) {
   return files;
 }
 
-/// Keys that a recording holds for each output, not in its contract.
-bool is_per_tensor(std::string_view key) {
-  return key == "accumulation" || key == "mla_scale_read";
-}
-
 /// Lines of the report belong to a file by its name: named twice, it is replayed once.
 std::vector<std::string> each_once(std::vector<std::string> files) {
   std::set<std::string> seen;
@@ -60,7 +55,8 @@ std::vector<std::string> each_once(std::vector<std::string> files) {
 
 class Replay {
 public:
-  Replay(const ReplayOptions& options, Rules& rules) : options_(options), rules_(rules) {}
+  Replay(const ReplayOptions& options, Rules& rules)
+      : options_(options), rules_(rules), overrides_(options.overrides) {}
 
   Result<Report> run() {
     const auto files = expand(options_.paths);
@@ -70,7 +66,7 @@ public:
     report_.environment = capture_environment();
     open(each_once(*files));
     if (interrupted()) return interruption();
-    DSAKIT_TRY(check_overrides_used());
+    if (!any_bad()) DSAKIT_TRY(overrides_.check_used());
     if (any_bad() && !options_.keep_going) return finish();
 
     auto device = optimized::open_device(options_.device, options_.host);
@@ -138,7 +134,7 @@ private:
         bad(entry, {rules.code(), file + ": " + rules.what()});
       } else {
         entry.reader = std::move(*reader);
-        note_contract(entry);
+        overrides_.note(*entry.reader, options_.operation, entry.report);
       }
       if (entry.report.bad_input && !options_.keep_going) return;
     }
@@ -159,100 +155,12 @@ private:
     return {};
   }
 
-  /// The contract as used, and what an override replaced.
-  void note_contract(Entry& entry) {
-    ContractValues& used = entry.report.contract;
-    const RecordingReader& reader = *entry.reader;
-    used = reader.contract();
-    for (const OperationId& id : reader.operations())
-      for (const auto& [key, value] : reader.contract(id.step))
-        if (!used.contains(key) || used.at(key) != value)
-          used["steps/" + std::to_string(id.step) + "/" + key] = value;
-    for (const ContractOverride& o : options_.overrides)
-      for (auto& [key, value] : used)
-        if (!is_per_tensor(o.key) && (key == o.key || key.ends_with("/" + o.key))) {
-          if (value != o.value) entry.report.contract_recorded[key] = value;
-          value = o.value;
-          used_overrides_.insert(&o);
-        }
-    note_tensors(entry);
-  }
-
-  /// The keys that outputs hold: "accumulation:logits" where all tensors of that name agree, else
-  /// "steps/1/index_logits_decode/accumulation:logits" for each.
-  void note_tensors(Entry& entry) {
-    struct Place {
-      std::string folder;
-      std::string used;
-      std::string recorded;
-      bool operator!=(const Place& other) const {
-        return used != other.used || recorded != other.recorded;
-      }
-    };
-    std::map<std::string, std::vector<Place>> places;
-    for (const OperationId& id : entry.reader->operations()) {
-      const Operation* operation = find_operation(id.operation);
-      if (!operation || !wanted(id)) continue;
-      for (const TensorInfo& info : entry.reader->tensors(id, Side::outputs))
-        for (const std::string& key : split_names(operation->output_attributes)) {
-          const auto recorded = info.attributes.find(key);
-          if (recorded == info.attributes.end()) continue; // of an operation that is only recorded
-          const ContractOverride* o = override_of(key, info.name(), info.output());
-          if (o) used_overrides_.insert(o);
-          places[key + ":" + info.name()].push_back(
-              {"steps/" + std::to_string(id.step) + "/" + id.operation + "/",
-               o ? o->value : recorded->second, recorded->second});
-        }
-    }
-    for (const auto& [key, all] : places) {
-      const bool agree = std::none_of(all.begin(), all.end(),
-                                      [&](const Place& place) { return place != all.front(); });
-      for (const Place& place : all) {
-        const std::string name = agree ? key : place.folder + key;
-        entry.report.contract[name] = place.used;
-        if (place.used != place.recorded) entry.report.contract_recorded[name] = place.recorded;
-      }
-    }
-  }
-
-  /// The last override of a key that outputs hold; nullptr without one.
-  const ContractOverride* override_of(std::string_view key, const std::string& tensor,
-                                      const std::string& output) const {
-    const ContractOverride* last = nullptr;
-    for (const ContractOverride& o : options_.overrides)
-      if (o.key == key && (o.tensor.empty() || o.tensor == tensor || o.tensor == output)) last = &o;
-    return last;
-  }
-
-  Status check_overrides_used() const {
-    if (any_bad()) return {};
-    for (const ContractOverride& o : options_.overrides)
-      if (!used_overrides_.contains(&o))
-        return bad_input("--contract " + o.key + (o.tensor.empty() ? "" : ":" + o.tensor) + "=" +
-                         o.value + ": no file has such a key or tensor");
-    return {};
-  }
-
-  ContractValues contract(const RecordingReader& reader, std::int64_t step) const {
-    ContractValues values = reader.contract(step);
-    for (const ContractOverride& o : options_.overrides)
-      if (values.contains(o.key)) values[o.key] = o.value;
-    return values;
-  }
-
-  /// What an output that was recorded holds of `key`, or the override that takes its place.
-  std::string attribute(const std::string& key, const std::string& tensor,
-                        const Attributes& attributes) const {
-    if (const auto* o = override_of(key, tensor, output_of(tensor, attributes))) return o->value;
-    return attributes.at(key);
-  }
-
   void check_payload(Entry& entry) {
     if (!entry.reader) return;
     const RecordingReader& reader = *entry.reader;
     for (const OperationId& id : reader.operations()) {
       if (!find_adapter(id.operation) || !wanted(id)) continue;
-      const auto tensors = reader.read(id, contract(reader, id.step));
+      const auto tensors = reader.read(id, overrides_.contract(reader, id.step));
       if (!tensors && tensors.status().code() == Code::bad_input)
         return bad(entry, tensors.status());
     }
@@ -310,7 +218,7 @@ private:
       if (wanted(id)) skip(entry, id, "this version does not replay " + id.operation);
       return {};
     }
-    ContractValues values = contract(*entry.reader, id.step);
+    ContractValues values = overrides_.contract(*entry.reader, id.step);
     const auto tensors = entry.reader->read(id, values);
     if (!tensors && tensors.status().code() == Code::unsupported) {
       if (wanted(id)) skip(entry, id, tensors.status().what());
@@ -335,8 +243,9 @@ private:
   /// The mla_scale_read of a recorded output; empty where its operation has none.
   std::string scale_read(const OperationId& id, const std::string& name,
                          const RecordedTensor& recorded) const {
-    return holds(id, "mla_scale_read") ? attribute("mla_scale_read", name, recorded.attributes)
-                                       : "";
+    return holds(id, "mla_scale_read")
+               ? overrides_.attribute("mla_scale_read", name, recorded.attributes)
+               : "";
   }
 
   static bool holds(const OperationId& id, const std::string& key) {
@@ -383,7 +292,7 @@ private:
         Producer theirs{Producer::Kind::recorded, &recorded.tensor};
         if (holds(id, "accumulation")) {
           const auto accumulation =
-              parse_accumulation(attribute("accumulation", name, recorded.attributes));
+              parse_accumulation(overrides_.attribute("accumulation", name, recorded.attributes));
           DSAKIT_TRY(accumulation);
           theirs.accumulation = *accumulation;
         }
@@ -468,46 +377,13 @@ private:
   const ReplayOptions& options_;
   Rules& rules_;
   std::vector<Entry> entries_;
-  std::set<const ContractOverride*> used_overrides_;
+  Overrides overrides_;
   Chain chain_; ///< of the current step
   std::unique_ptr<optimized::Device> device_;
   Report report_;
 };
 
 } // namespace
-
-Result<ContractOverride> parse_override(const std::string& text) {
-  const auto equals = text.find('=');
-  if (equals == std::string::npos)
-    return bad_input("--contract: found '" + text + "', want key[:tensor]=value");
-  std::string key = text.substr(0, equals);
-  std::string tensor;
-  if (const auto colon = key.find(':'); colon != std::string::npos) {
-    tensor = key.substr(colon + 1);
-    key.resize(colon);
-  }
-  ContractOverride result{key, tensor, text.substr(equals + 1)};
-  std::set<std::string> known;
-  for (const Operation& operation : kOperations)
-    for (std::string_view keys : {operation.contract, operation.output_attributes})
-      for (std::string& name : split_names(keys))
-        known.insert(std::move(name));
-  if (!known.contains(key)) {
-    std::string list;
-    for (const std::string& name : known)
-      list += (list.empty() ? "" : ", ") + name;
-    return bad_input("--contract: found key '" + key + "', want one of " + list);
-  }
-  if (equals > key.size() && tensor.empty())
-    return bad_input("--contract: found '" + text + "' without a tensor's name after ':'");
-  if (!tensor.empty() && !is_per_tensor(key))
-    return bad_input("--contract " + key + ":" + tensor +
-                     ": only accumulation and mla_scale_read are per tensor");
-  Status value = check_contract_value(key, result.value);
-  if (value && key == "page_size") value = parse_page_size({{key, result.value}}).status();
-  if (!value) return bad_input("--contract: " + value.what());
-  return result;
-}
 
 Result<Report> replay(const ReplayOptions& options, Rules& rules) {
   if (!options.operation.empty() && !find_adapter(options.operation)) {

@@ -338,6 +338,68 @@ TEST_F(ImportKnownFiles, Mxfp4LayerIsKeptForLater) {
                                    "index_weights", "row_lens", "row_request"}));
 }
 
+TEST_F(ImportKnownFiles, QueriesHaveHeadsAndWhatIsOnlyRecordedLiesApart) {
+  DSAKIT_NEED_RECORDING("kernel_quant_q");
+  const RecordingReader reader = imported("kernel_quant_q");
+  EXPECT_EQ(operations(reader), (std::set<std::string>{"0 fp8_cast", "0 index_query_quant"}));
+  const RecordedOperation quant = read(reader, {0, "index_query_quant"});
+  EXPECT_EQ(quant.inputs.at("index_q").tensor.shape, (Shape{443, 1, 128}));
+  for (const char* name : {"index_q_fp8", "index_q_fp8.division"})
+    EXPECT_EQ(quant.outputs.at(name).tensor.shape, (Shape{443, 1, 128})) << name;
+  EXPECT_EQ(quant.outputs.at("index_q_scale.division").tensor.shape, (Shape{443, 1}));
+  EXPECT_EQ(reader.tensors({0, "fp8_cast"}, Side::outputs).size(), 4u);
+}
+
+TEST_F(ImportKnownFiles, SlotsHaveAStepForEachPageGeometry) {
+  DSAKIT_NEED_RECORDING("kernel_index_convert");
+  const RecordingReader reader = imported("kernel_index_convert");
+  const std::pair<const char*, const char*> geometry[] = {{"64", "64"}, {"64", "80"}, {"16", "64"}};
+  for (std::int64_t step = 0; step < 3; ++step) {
+    const auto& [page_size, block_stride] = geometry[step];
+    EXPECT_EQ(reader.contract(step).at("page_size"), page_size);
+    EXPECT_EQ(read(reader, {step, "topk_slots"}).outputs.at("slots").attributes.at("block_stride"),
+              block_stride);
+  }
+  EXPECT_EQ(reader.tensors({0, "dcp_topk_merge"}, Side::inputs).size(), 0u);
+  EXPECT_GT(reader.tensors({0, "dcp_topk_merge"}, Side::outputs).size(), 30u);
+}
+
+TEST_F(ImportKnownFiles, NormsHaveAStepForEachRounding) {
+  DSAKIT_NEED_RECORDING("kernel_norms");
+  const RecordingReader reader = imported("kernel_norms");
+  EXPECT_EQ(reader.contract(0).at("index_k_norm"), "layernorm");
+  EXPECT_EQ(reader.contract(1).at("index_k_norm"), "rmsnorm");
+  EXPECT_EQ(reader.contract(1).at("rmsnorm_rounding"), "two");
+  EXPECT_EQ(reader.contract(2).at("rmsnorm_rounding"), "one");
+  std::vector<std::set<std::string>> outputs;
+  for (std::int64_t step = 0; step < 3; ++step) {
+    outputs.emplace_back();
+    for (const auto& [name, tensor] : read(reader, {step, "index_key_norm"}).outputs)
+      outputs.back().insert(name);
+  }
+  EXPECT_EQ(outputs[0], (std::set<std::string>{"index_k.cpu", "index_k.cuda"}));
+  EXPECT_EQ(outputs[1], outputs[0]);
+  EXPECT_EQ(outputs[2], (std::set<std::string>{"index_k.aiter"}));
+}
+
+TEST_F(ImportKnownFiles, SelectionsAndAttentionSayWhatTheirProducerDid) {
+  DSAKIT_NEED_RECORDING("kernel_topk");
+  {
+    const RecordingReader reader = imported("kernel_topk");
+    const Attributes attributes =
+        read(reader, {0, "topk"}).outputs.at("topk_indices.vllm").attributes;
+    EXPECT_EQ(attributes.at("output"), "topk_indices");
+    EXPECT_EQ(attributes.at("producer"), "vLLM top_k_per_row_prefill (order and ties unspecified)");
+    EXPECT_EQ(reader.contract().at("tie_rule"), "unspecified");
+  }
+  DSAKIT_NEED_RECORDING("kernel_mla_decode_h64");
+  const RecordingReader reader = imported("kernel_mla_decode_h64");
+  EXPECT_EQ(reader.contract().count("mla_scale_read"), 0u);
+  for (const auto& [name, tensor] : read(reader, {0, "sparse_attention"}).outputs)
+    EXPECT_EQ(tensor.attributes, (Attributes{{"accumulation", "fp32"}, {"mla_scale_read", "bf16"}}))
+        << name;
+}
+
 TEST_F(ImportKnownFiles, FactsOfTheFileAreNotOverruled) {
   DSAKIT_NEED_RECORDING("kernel_cache_write");
   const auto with = [&](const ContractValues& contract) {

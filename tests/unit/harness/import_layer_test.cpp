@@ -22,7 +22,7 @@ protected:
     file.metadata = {{"kind", "prefill"},
                      {"softmax_scale", "0.5"},
                      {"config", R"({"fp8_encoding": "e4m3fn", "page_size": 4, "use_fp4": false,
-                                    "output_gate": false, "q_lora_rank": null,
+                                    "output_gate": false, "q_lora_rank": null, "rms_norm_eps": 1e-5,
                                     "index_k_norm_type": "layernorm"})"}};
     const auto requests = static_cast<std::int64_t>(query_lens.size());
     file.add<std::int32_t>("steps.0.query_lens", "I32", {requests}, query_lens);
@@ -92,7 +92,8 @@ TEST_F(ImportLayer, WindowsCountEarlierTokensOfTheirOwnRequestOnly) {
 
 /// Keys 0 to 3 lie on page 0, key 4 on page 1, the second request's on page 2 of 4 tokens.
 TEST_F(ImportLayer, KeysOfAPrefillAreThoseOfTheCache) {
-  ASSERT_TRUE(import(layer()));
+  const Status imported = import(layer());
+  ASSERT_TRUE(imported) << imported.what();
   auto reader = RecordingReader::open(folder_ / "x.h5");
   ASSERT_TRUE(reader) << reader.status().what();
   auto prefill = reader->read({0, "index_logits_prefill"}, reader->contract());
@@ -118,7 +119,8 @@ TEST_F(ImportLayer, KeysOfAPrefillAreThoseOfTheCache) {
 }
 
 TEST_F(ImportLayer, OutputsSayHowTheyWereMade) {
-  ASSERT_TRUE(import(layer()));
+  const Status imported = import(layer());
+  ASSERT_TRUE(imported) << imported.what();
   auto reader = RecordingReader::open(folder_ / "x.h5");
   ASSERT_TRUE(reader) << reader.status().what();
   EXPECT_EQ(reader->contract().at("index_k_norm"), "layernorm");

@@ -8,7 +8,7 @@
 #include "dsakit/harness/export.hpp"
 #include "dsakit/harness/recording.hpp"
 #include "support/safetensors_writer.hpp"
-#include "support/tiny_recording.hpp"
+#include "support/tiny_layer.hpp"
 
 namespace dsakit::testing {
 namespace {
@@ -324,6 +324,73 @@ TEST_F(ImportManifest, StepsMayDiffer) {
   ASSERT_TRUE(reader) << reader.status().what();
   EXPECT_EQ(reader->contract(3).at("topk_order"), "ascending");
   EXPECT_EQ(reader->contract(0).count("topk_order"), 0u);
+}
+
+/// mla_scale_read is filled output by output, or by the preset; never overruled.
+TEST_F(ImportManifest, ReadingOfScalesIsFilledForOutputs) {
+  const TinyRecording tiny = tiny_layer();
+  const RecordedOperation& attention = tiny.operations.at("sparse_attention");
+  SafetensorsFile file;
+  const auto add = [&](const char* name, const char* dtype, const RecordedTensor& recorded) {
+    std::vector<std::uint8_t> bytes(recorded.tensor.bytes.size());
+    std::memcpy(bytes.data(), recorded.tensor.bytes.data(), bytes.size());
+    file.add(name, dtype, recorded.tensor.shape, bytes);
+  };
+  add("q", "BF16", attention.inputs.at("mla_query"));
+  add("cache", "U8", attention.inputs.at("mla_cache"));
+  add("slots", "I32", attention.inputs.at("slots"));
+  add("out", "BF16", attention.outputs.at("latent"));
+  add("lse", "F32", attention.outputs.at("lse"));
+  file.write(folder_ / "a.safetensors");
+  write_file(folder_ / "m.json", R"({
+    "contract": {"mla_fp8_encoding": "e4m3fn", "mla_record": "fp8_ds_mla", "lse_base": "e",
+                 "page_size": 2},
+    "config": {"softmax_scale": 0.0721},
+    "operations": [{"operation": "sparse_attention",
+      "inputs": {"mla_query": "q", "mla_cache": "cache", "slots": "slots"},
+      "outputs": {"latent": {"tensor": "out", "mla_scale_read": "fp32"}, "lse": "lse"}}]})");
+  const auto with = [&](ContractValues contract, const std::string& preset = "") {
+    contract.insert({{"accumulation:latent", "fp32"}, {"accumulation:lse", "fp32"}});
+    ImportOptions options;
+    options.input = folder_ / "a.safetensors";
+    options.output = output_;
+    options.manifest = folder_ / "m.json";
+    options.contract = contract;
+    options.contract_preset = preset;
+    return import_safetensors(options);
+  };
+  const std::string where = (folder_ / "a.safetensors") + ": ";
+  EXPECT_EQ(with({}).status().what(), where + "/steps/0/sparse_attention/outputs/lse: found no "
+                                              "attribute mla_scale_read, want fp32 | bf16");
+  EXPECT_EQ(with({{"mla_scale_read:latent", "bf16"}}).status().what(),
+            where + "/steps/0/sparse_attention/outputs/latent: found mla_scale_read 'fp32', want "
+                    "'bf16' as --contract says");
+  EXPECT_EQ(with({{"mla_scale_read", "bf16"}}).status().what(),
+            "--contract mla_scale_read: found no tensor, want mla_scale_read:<output>");
+  const auto lse_reads = [&] {
+    auto reader = RecordingReader::open(output_);
+    EXPECT_TRUE(reader) << reader.status().what();
+    return reader->tensors({0, "sparse_attention"}, Side::outputs)[1].attributes.at(
+        "mla_scale_read");
+  };
+  ASSERT_TRUE(with({{"mla_scale_read:lse", "bf16"}}));
+  EXPECT_EQ(lse_reads(), "bf16");
+  const auto assumed = with({}, "kimi-k3.1");
+  ASSERT_TRUE(assumed) << assumed.status().what();
+  EXPECT_EQ(lse_reads(), "fp32");
+  EXPECT_EQ(std::count(assumed->assumed.begin(), assumed->assumed.end(), "mla_scale_read"), 1);
+}
+
+TEST_F(ImportManifest, WhatBelongsToOutputsIsNoKeyOfTheContract) {
+  for (const std::string key : {"accumulation", "mla_scale_read"}) {
+    const std::string manifest =
+        changed("\"contract\": {", "\"contract\": {\"" + key + "\": \"fp32\", ");
+    auto summary = import(manifest, full_contract());
+    ASSERT_FALSE(summary);
+    EXPECT_EQ(summary.status().what(),
+              (folder_ / "x.safetensors") + ": contract key " + key +
+                  ": found it in the contract, want it as an attribute of each output");
+  }
 }
 
 /// The logits are an input before they are an output: the attributes are those of both places.

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "dsakit/harness/compare_recordings.hpp"
 #include "dsakit/harness/operations.hpp"
 #include "replay_fixture.hpp"
 #include "support/tiny_layer.hpp"
@@ -174,6 +175,58 @@ TEST_F(ReplayLayer, TheOtherRoundingOfAnRmsNormFails) {
   const Report report = replay(recording, options);
   EXPECT_EQ(find(report, "index_key_norm", "index_k", "reference", "recorded")->verdict,
             Verdict::fail);
+}
+
+TEST_F(ReplayLayer, NoKernelLeavesAnOutputAsItWas) {
+  const TinyRecording recording = tiny_layer();
+  ContractValues contract = recording.contract;
+  contract["mla_scale_read"] = "fp32";
+  auto device = std::move(*optimized::open_device(optimized::DeviceKind::host));
+  for (const auto& [operation, tensors] : recording.operations) {
+    const auto run = find_adapter(operation)->run(
+        {{0, operation}, contract, tensors, recording.config}, *device);
+    ASSERT_TRUE(run) << run.status().what();
+    EXPECT_FALSE(run->stray) << operation;
+    for (const auto& [name, tensor] : tensors.outputs) {
+      EXPECT_EQ(run->outputs.at(name).shape, tensor.tensor.shape) << name;
+      EXPECT_EQ(run->outputs.at(name).dtype, tensor.tensor.dtype) << name;
+    }
+    if (operation == "topk") {
+      const auto* positions = run->outputs.at("topk_indices").as<std::int32_t>();
+      EXPECT_EQ(std::count(positions, positions + 9, -1), 1) << "poison of ids is not -1";
+    }
+  }
+}
+
+TEST_F(ReplayLayer, TwoRecordingsAreComparedUnderOneReadingOfTheScales) {
+  const auto compared = [&](const TinyRecording& got, const TinyRecording& want) {
+    got.write(path("got.h5"));
+    want.write(path("want.h5"));
+    Rules rules = Rules::built_in();
+    CompareOptions options;
+    options.got = path("got.h5");
+    options.want = path("want.h5");
+    return compare_recordings(options, rules);
+  };
+  const TinyRecording sound = tiny_layer();
+  const auto same = compared(sound, sound);
+  ASSERT_TRUE(same) << same.status().what();
+  EXPECT_EQ(same->verdict(), Verdict::pass) << to_text(*same, {});
+  EXPECT_EQ(same->lines.size(), 10u);
+
+  TinyRecording moved = sound;
+  moved.output("sparse_attention", "lse").as<float>()[3] += 1;
+  const auto wrong = compared(moved, sound);
+  ASSERT_TRUE(wrong) << wrong.status().what();
+  EXPECT_EQ(find(*wrong, "sparse_attention", "lse", "recorded", "recorded")->mismatches, 1);
+
+  TinyRecording read_otherwise = sound;
+  read_otherwise.operations.at("sparse_attention").outputs.at("lse").attributes["mla_scale_read"] =
+      "bf16";
+  const auto refused = compared(read_otherwise, sound);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.status().what(), "/steps/0/sparse_attention/outputs/lse mla_scale_read: found "
+                                     "bf16 and fp32, want the same");
 }
 
 /// One name in two operations, with two values: each says where it belongs.

@@ -163,6 +163,20 @@ TEST_F(ReplayTest, ARecordedRowOfABadPageHoldsZeroOrWhatItHeldBefore) {
   EXPECT_EQ(line->first_at, (std::vector<std::int64_t>{4, 17}));
 }
 
+/// Slots of -1 alone need no pool.
+TEST_F(ReplayTest, AnEmptyPoolIsReplayed) {
+  TinyRecording recording = tiny_recording();
+  std::erase_if(recording.operations,
+                [](const auto& item) { return item.first != "index_cache_write"; });
+  auto& write = recording.operations.at("index_cache_write");
+  for (RecordedTensor* cache : {&write.inputs.at("index_cache"), &write.outputs.at("index_cache")})
+    cache->tensor = Tensor(Dtype::uint8, {0, testing::tiny::kPageBytes});
+  auto* slots = write.inputs.at("slot_mapping").tensor.as<std::int64_t>();
+  std::fill(slots, slots + 5, -1);
+  const Report report = replay(recording);
+  EXPECT_EQ(report.verdict(), Verdict::pass) << to_text(report, {});
+}
+
 TEST_F(ReplayTest, RowsOutsideTheirRequestStayAsTheyWere) {
   TinyRecording recording = tiny_recording();
   auto& operation = recording.operations["index_cache_gather"];
@@ -360,7 +374,7 @@ TEST_F(ReplayTest, OneOperationCanBeAskedFor) {
   options.operation = "index_cache_gather";
   const Report report = replay(tiny_recording(), options);
   EXPECT_EQ(report.lines.size(), 6u);
-  options.operation = "topk";
+  options.operation = "layer"; // only recorded
   EXPECT_FALSE(run(options));
 }
 
