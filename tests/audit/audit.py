@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Audits the AMD code objects of one arch: what the compiler made of each kernel.
 
-usage: audit.py ARCH KERNELS_FOLDER OBJECTS_FOLDER LLVM_READELF LLVM_OBJDUMP
+usage: audit.py ARCH SOURCES_FOLDER OBJECTS_FOLDER LLVM_READELF LLVM_OBJDUMP
 
-Every KERNELS_FOLDER/<operation>/<operation>.hip has OBJECTS_FOLDER/<operation>.ARCH.hsaco. Each of its
-kernels must use no scratch, spill nothing, fit the LDS, and contain the instructions that
-<operation>/audit.json lists for it: {"kernel": {"mnemonics": ["v_mfma_f32_16x16x32_fp8_fp8"]}}, or by
-arch {"kernel": {"mnemonics": {"gfx942": [...], "gfx950": [...]}}}. Kernels and entries must match.
+Every <operation>.hip under SOURCES_FOLDER has OBJECTS_FOLDER/<operation>.ARCH.hsaco. Each of its kernels
+must use no scratch, spill nothing, fit the LDS, and contain the instructions that audit.json beside the
+source lists for it: {"kernel": {"mnemonics": ["v_mfma_f32_16x16x32_fp8_fp8"]}}, or by arch
+{"kernel": {"mnemonics": {"gfx942": [...], "gfx950": [...]}}}. Kernels and entries must match.
 """
 import json
 import pathlib
@@ -87,7 +87,7 @@ def audit(arch, hip, objects, readelf, objdump):
 
 def main():
     arch, kernels, objects, readelf, objdump = sys.argv[1:]
-    sources = sorted(pathlib.Path(kernels).glob("*/*.hip"))
+    sources = sorted(pathlib.Path(kernels).rglob("*.hip"))
     print(f"{arch + ' kernel':44}", *(f"{h:>6}" for h in ("vgpr", "agpr", "sgpr", "LDS", "args", "lanes", "instr")))
     wrong = [] if sources else [f"{kernels}: found no kernel"]
     for hip in sources:
