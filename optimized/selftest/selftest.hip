@@ -122,7 +122,7 @@ DSAKIT_DEVICE void read_codes(const SelftestParams& p) {
   const int byte = global_lane() / 256;
   const std::uint32_t word = (0x38383838u & ~(0xFFu << 8 * byte)) | code << 8 * byte;
   out.add(fp8_to_float<kEncoding>(code));
-  out.add(fp8_to_bf16<kEncoding>(code));
+  out.add(fp8_to_bf16<kEncoding>(code) << 16);
   out.add(readable_codes<kEncoding>(word));
   out.add(misread_codes<kEncoding>(word) != 0 ? 1 : 0);
 }
