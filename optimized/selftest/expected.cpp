@@ -91,7 +91,8 @@ SelftestCase lanes(Arch arch) {
   });
   add_float("sum_of_16", [](unsigned) { return bits(65535.0f); });
   add_float("from_lane", [&](unsigned i) {
-    return bits(static_cast<float>(i / wave * wave + (5 * (i % wave) + 3) % wave));
+    const unsigned source = i / wave * wave + (5 * (i % wave) + 3) % wave;
+    return bits(static_cast<float>(source));
   });
   for (const unsigned mask : {1u, 2u, 4u, 8u, 16u})
     add_float("from_lane_xor<" + std::to_string(mask) + ">",
@@ -104,8 +105,10 @@ SelftestCase lanes(Arch arch) {
   add_float("sum_over_quarters", [&](unsigned i) { return gather(i, same_rows, sum); });
   add_float("max_over_quarters", [&](unsigned i) { return gather(i, same_rows, larger); });
   // The row's last element is NaN, the one before is the largest magnitude.
-  add_float("amax_of_row",
-            [](unsigned i) { return bits(static_cast<float>((i / 16 * 16 + 15) * 8 + 6)); });
+  add_float("amax_of_row", [](unsigned i) {
+    const unsigned last_lane = i / 16 * 16 + 15;
+    return bits(static_cast<float>(last_lane * 8 + 6));
+  });
   return c;
 }
 
