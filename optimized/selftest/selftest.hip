@@ -244,8 +244,8 @@ DSAKIT_KERNEL __launch_bounds__(kBlock) dsakit_selftest_workgroups(SelftestParam
   for (int i = thread(); i < p.workgroups; i += kBlock)
     before |= words[static_cast<std::size_t>(i) * kBlock];
   const auto i = static_cast<std::uint32_t>(global_lane());
-  // `before` is 0, or a word of this launch, all of which have bit 0: the compiler has to load it.
-  words[i] = hash(i) | 1u | (before & 1u);
+  // Written words have bit 0, so `before` is never 2; but it has to be loaded to know.
+  words[i] = (hash(i) | 1u) + (before == 2u ? 1u : 0u);
   if (!arrives_last(p.scratch, static_cast<std::uint32_t>(p.workgroups), lds.ticket)) return;
   for (int workgroup = 0; workgroup < p.workgroups; ++workgroup)
     p.output[workgroup * kBlock + thread()] = words[workgroup * kBlock + thread()];
