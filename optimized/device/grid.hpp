@@ -8,16 +8,24 @@
 namespace dsakit::optimized::DSAKIT_ARCH {
 
 namespace detail {
-DSAKIT_DEVICE std::uint32_t atomic_add_acq_rel(std::uint32_t* counter, std::uint32_t x) {
 #if DSAKIT_NVIDIA
+DSAKIT_DEVICE void release_fence() {
+  __threadfence();
+}
+DSAKIT_DEVICE std::uint32_t atomic_add_acq_rel(std::uint32_t* counter, std::uint32_t x) {
   __threadfence();
   const std::uint32_t before = atomicAdd(counter, x);
   __threadfence();
   return before;
-#else
-  return amd::atomic_add_acq_rel_agent(counter, x);
-#endif
 }
+#else
+DSAKIT_DEVICE void release_fence() {
+  amd::fence_release_agent();
+}
+DSAKIT_DEVICE std::uint32_t atomic_add_acq_rel(std::uint32_t* counter, std::uint32_t x) {
+  return amd::atomic_add_acq_rel_agent(counter, x);
+}
+#endif
 } // namespace detail
 
 /// Publishes what this workgroup has written and counts it in `arrived`, which starts at 0. True in
@@ -25,7 +33,8 @@ DSAKIT_DEVICE std::uint32_t atomic_add_acq_rel(std::uint32_t* counter, std::uint
 /// Every lane calls it; `ticket` is a word of LDS.
 DSAKIT_DEVICE bool arrives_last(std::uint32_t* arrived, std::uint32_t workgroups,
                                 std::uint32_t& ticket) {
-  __syncthreads(); // the workgroup's writes, before the lane that publishes them
+  detail::release_fence(); // every wave waits for its own writes
+  __syncthreads();         // before the lane that publishes them
   if (threadIdx.x == 0) ticket = detail::atomic_add_acq_rel(arrived, 1);
   __syncthreads();
   return ticket + 1 == workgroups;
