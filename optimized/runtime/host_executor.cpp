@@ -24,12 +24,20 @@ std::uint64_t next_random(std::uint64_t& state) {
   return z ^ (z >> 31);
 }
 
+void unmap_stacks(char* stacks, std::size_t bytes) {
+  if (stacks == nullptr) return;
+#if DSAKIT_ASAN_FIBERS
+  __asan_unpoison_memory_region(stacks, bytes); // what is mapped here next has no lanes' frames
+#endif
+  munmap(stacks, bytes);
+}
+
 } // namespace
 
 Workgroup::Workgroup() = default;
 
 Workgroup::~Workgroup() {
-  if (stacks_ != nullptr) munmap(stacks_, stacks_bytes_);
+  unmap_stacks(stacks_, stacks_bytes_);
 }
 
 Status Workgroup::run(const ExecutorOptions& options, Dim3 index, Dim3 block,
@@ -42,7 +50,7 @@ Status Workgroup::run(const ExecutorOptions& options, Dim3 index, Dim3 block,
   lds_filled_ = false;
 
   if (const std::size_t bytes = lanes * kStackBytes; bytes > stacks_bytes_) {
-    if (stacks_ != nullptr) munmap(stacks_, stacks_bytes_);
+    unmap_stacks(stacks_, stacks_bytes_);
     stacks_bytes_ = 0;
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

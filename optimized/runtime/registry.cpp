@@ -12,6 +12,7 @@
 #include "dsakit/optimized/index_query_quant.hpp"
 #include "dsakit/optimized/index_weights_fold.hpp"
 #include "dsakit/optimized/mla_cache_write.hpp"
+#include "dsakit/optimized/selftest_params.hpp"
 #include "dsakit/optimized/sparse_attention.hpp"
 #include "dsakit/optimized/topk.hpp"
 #include "dsakit/optimized/topk_slots.hpp"
@@ -35,13 +36,16 @@ namespace dsakit::optimized {
 #define DSAKIT_DECLARE(Params) const std::vector<Kernel<Params>>& registered(const Params*);
 namespace gfx942 {
 DSAKIT_FOR_EACH_PARAMS(DSAKIT_DECLARE)
-}
+DSAKIT_DECLARE(SelftestParams) // not an operation: no kernel of it can be forced
+} // namespace gfx942
 namespace gfx950 {
 DSAKIT_FOR_EACH_PARAMS(DSAKIT_DECLARE)
-}
+DSAKIT_DECLARE(SelftestParams)
+} // namespace gfx950
 namespace sm_90 {
 DSAKIT_FOR_EACH_PARAMS(DSAKIT_DECLARE)
-}
+DSAKIT_DECLARE(SelftestParams)
+} // namespace sm_90
 
 template <class Params>
 const std::vector<Kernel<Params>>& kernels(Arch arch) {
@@ -83,5 +87,6 @@ Result<std::string> forced_kernel() {
 
 #define DSAKIT_INSTANTIATE(Params) template const std::vector<Kernel<Params>>& kernels(Arch);
 DSAKIT_FOR_EACH_PARAMS(DSAKIT_INSTANTIATE)
+DSAKIT_INSTANTIATE(SelftestParams)
 
 } // namespace dsakit::optimized

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Audits the AMD code objects of one arch: what the compiler made of each kernel.
 
-usage: audit.py ARCH KERNELS_FOLDER OBJECTS_FOLDER LLVM_READELF LLVM_OBJDUMP
+usage: audit.py ARCH SOURCES_FOLDER OBJECTS_FOLDER LLVM_READELF LLVM_OBJDUMP
 
-Every KERNELS_FOLDER/<operation>/<operation>.hip has OBJECTS_FOLDER/<operation>.ARCH.hsaco. Each of its
-kernels must use no scratch, spill nothing, fit the LDS, and contain the instructions that
-<operation>/audit.json lists for it: {"kernel": {"mnemonics": ["v_mfma_f32_16x16x32_fp8_fp8"]}}, or by
-arch {"kernel": {"mnemonics": {"gfx942": [...], "gfx950": [...]}}}. Kernels and entries must match.
+Every <operation>.hip under SOURCES_FOLDER has OBJECTS_FOLDER/<operation>.ARCH.hsaco. Each of its kernels
+must use no scratch, spill nothing, fit the LDS, and contain the instructions that audit.json beside the
+source lists for it: {"kernel": {"mnemonics": ["v_mfma_f32_16x16x32_fp8_fp8"]}}, or by arch
+{"kernel": {"mnemonics": {"gfx942": [...], "gfx950": [...]}}}. Kernels and entries must match.
+
+On gfx942 every matrix instruction must be one of matrix_cycles.json; the last column is the cycles of all
+that the kernel's text has.
 """
 import json
 import pathlib
@@ -19,6 +22,7 @@ LDS_LIMIT = {"gfx942": 64 << 10, "gfx950": 160 << 10}
 MUST_BE_ZERO = ("private_segment_fixed_size", "vgpr_spill_count", "sgpr_spill_count")
 SHOWN = ("vgpr_count", "agpr_count", "sgpr_count", "group_segment_fixed_size",
          "kernarg_segment_size", "max_flat_workgroup_size")
+MATRIX_CYCLES = json.loads((pathlib.Path(__file__).parent / "matrix_cycles.json").read_text())
 
 
 def output(*command):
@@ -70,7 +74,11 @@ def audit(arch, hip, objects, readelf, objdump):
     wrong += [f"{path.name}: found no kernel {k}, want it from {hip.stem}/audit.json" for k in expected.keys() - kernels]
     for name in sorted(kernels.keys() & expected):
         fields = kernels[name]
-        print(f"{name:44}", *(f"{fields[field]:>6}" for field in SHOWN), f"{len(code[name]):>6}")
+        matrix = [m for m in code[name] if arch == "gfx942" and m.startswith(("v_mfma", "v_smfma"))]
+        wrong += [f"{path.name}: {name}: {m} has no entry in matrix_cycles.json" for m in set(matrix) - MATRIX_CYCLES.keys()]
+        cycles = sum(MATRIX_CYCLES[m]["cycles"] for m in matrix if m in MATRIX_CYCLES)
+        print(f"{name:44}", *(f"{fields[field]:>6}" for field in SHOWN), f"{len(code[name]):>6}",
+              f"{cycles:>6}" if arch == "gfx942" else "")
         for field in MUST_BE_ZERO:
             if fields[field] != "0":
                 wrong.append(f"{path.name}: {name}: {field} is {fields[field]}, want 0")
@@ -87,8 +95,8 @@ def audit(arch, hip, objects, readelf, objdump):
 
 def main():
     arch, kernels, objects, readelf, objdump = sys.argv[1:]
-    sources = sorted(pathlib.Path(kernels).glob("*/*.hip"))
-    print(f"{arch + ' kernel':44}", *(f"{h:>6}" for h in ("vgpr", "agpr", "sgpr", "LDS", "args", "lanes", "instr")))
+    sources = sorted(pathlib.Path(kernels).rglob("*.hip"))
+    print(f"{arch + ' kernel':44}", *(f"{h:>6}" for h in ("vgpr", "agpr", "sgpr", "LDS", "args", "lanes", "instr", "matrix")[:7 + (arch == "gfx942")]))
     wrong = [] if sources else [f"{kernels}: found no kernel"]
     for hip in sources:
         wrong += audit(arch, hip, pathlib.Path(objects), readelf, objdump)

@@ -1,11 +1,14 @@
 // dsakit doctor: what this build and this machine can run, and why not the rest.
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "dsakit/harness/environment.hpp"
 #include "dsakit/optimized/code_objects.hpp"
 #include "dsakit/optimized/device.hpp"
+#include "dsakit/optimized/selftest.hpp"
 #include "exit_codes.hpp"
 #include "verbs.hpp"
 
@@ -17,26 +20,44 @@ void line(const char* label, const std::string& text) {
   std::printf("%-12s %s\n", label, text.c_str());
 }
 
-/// Prints one device, or why it is not there. True where it is.
-bool device_line(const char* label, optimized::DeviceKind kind,
-                 const optimized::HostOptions& host = {}) {
-  const auto device = optimized::open_device(kind, host);
-  line(label, device ? (*device)->description() : "no: " + device.status().what());
-  return static_cast<bool>(device);
+struct Options {
+  std::string device;    // empty: all
+  std::string host_arch; // empty: both
+  bool selftest = false;
+};
+
+struct Candidate {
+  optimized::DeviceKind kind;
+  optimized::HostOptions host;
+};
+
+/// The devices that the options ask for.
+std::vector<Candidate> candidates(const Options& options) {
+  using optimized::Arch;
+  using optimized::DeviceKind;
+  std::vector<Candidate> all;
+  if (options.device.empty() || options.device == "host")
+    for (const Arch arch : {Arch::gfx942, Arch::gfx950})
+      if (options.host_arch.empty() || options.host_arch == optimized::name(arch))
+        all.push_back({DeviceKind::host, {.arch = arch}});
+  if (options.device.empty() || options.device == "hip") all.push_back({DeviceKind::hip, {}});
+  if (options.device.empty() || options.device == "cuda") all.push_back({DeviceKind::cuda, {}});
+  return all;
 }
 
-int examine(const std::string& wanted) {
+void examine() {
   const harness::Environment environment = harness::capture_environment();
   line("dsakit", environment.version + " (" + environment.revision + "), " + environment.compiler +
                      ", " + environment.build_type);
   line("cpu", environment.cpu);
 
   std::puts("devices");
-  bool host = true;
-  for (const optimized::Arch arch : {optimized::Arch::gfx942, optimized::Arch::gfx950})
-    host &= device_line("  host", optimized::DeviceKind::host, {.arch = arch});
-  const bool hip = device_line("  hip", optimized::DeviceKind::hip);
-  const bool cuda = device_line("  cuda", optimized::DeviceKind::cuda);
+  for (const Candidate& candidate : candidates({})) {
+    const auto device = optimized::open_device(candidate.kind, candidate.host);
+    constexpr const char* labels[] = {"  host", "  hip", "  cuda"};
+    line(labels[static_cast<int>(candidate.kind)],
+         device ? (*device)->description() : "no: " + device.status().what());
+  }
 
   std::puts("code objects for AMD GPUs (compiled and audited; never run on AMD hardware)");
   if (optimized::code_objects().empty()) std::puts("  none: this build found no AMD compiler");
@@ -48,10 +69,51 @@ int examine(const std::string& wanted) {
   if (environment.variables.empty()) std::puts("  nothing set that changes a result or a choice");
   for (const auto& [name, value] : environment.variables)
     std::printf("  %s=%s\n", name.c_str(), value.c_str());
+}
 
-  const bool there = wanted.empty() || (wanted == "host" && host) || (wanted == "hip" && hip) ||
-                     (wanted == "cuda" && cuda);
-  return there ? kExitPass : kExitNothingRan;
+/// Prints a line for each primitive. The first wrong one is named again at the end.
+int run_selftest(optimized::Device& device) {
+  const std::string where =
+      device.description() + ", " + std::string(optimized::name(device.arch()));
+  std::printf("selftest on %s\n", where.c_str());
+  const auto results = optimized::selftest(device);
+  if (!results) {
+    std::printf("selftest: %s\n", results.status().what().c_str());
+    return exit_code(results.status().code());
+  }
+  const optimized::SelftestResult* first = nullptr;
+  std::size_t wrong = 0;
+  for (const optimized::SelftestResult& result : *results) {
+    if (result.fault.empty())
+      std::printf("  pass  %-46s %6zu values\n", result.primitive.c_str(), result.values);
+    else
+      std::printf("  FAIL  %s: %s\n", result.primitive.c_str(), result.fault.c_str());
+    if (result.fault.empty()) continue;
+    if (!first) first = &result;
+    ++wrong;
+  }
+  if (!first) {
+    std::printf("selftest: pass, %zu primitives\n", results->size());
+    return kExitPass;
+  }
+  std::printf("selftest: FAIL, %zu of %zu primitives; the first: %s: %s\n", wrong, results->size(),
+              first->primitive.c_str(), first->fault.c_str());
+  return kExitMismatch;
+}
+
+int run(const Options& options) {
+  examine();
+  int code = kExitPass;
+  bool any = false;
+  for (const Candidate& candidate : candidates(options)) {
+    const auto device = optimized::open_device(candidate.kind, candidate.host);
+    if (!device) continue;
+    any = true;
+    if (!options.selftest) continue;
+    // A kernel that failed weighs more than one that is wrong.
+    code = std::max(code, run_selftest(**device));
+  }
+  return any ? code : kExitNothingRan;
 }
 
 } // namespace
@@ -59,9 +121,14 @@ int examine(const std::string& wanted) {
 void add_doctor(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand(
       "doctor", "what this build and this machine can run, and why not the rest");
-  auto device = std::make_shared<std::string>();
-  verb->add_option("--device", *device, "exit 77 unless this one is there")
+  auto options = std::make_shared<Options>();
+  verb->add_option("--device", options->device, "only this one; exit 77 unless it is there")
       ->check(CLI::IsMember({"host", "hip", "cuda"}));
+  verb->add_option("--host-arch", options->host_arch,
+                   "whose lanes `host` models; both if not given")
+      ->check(CLI::IsMember({"gfx942", "gfx950"}));
+  verb->add_flag("--selftest", options->selftest,
+                 "run every primitive that kernels are made of, and name the first wrong one");
   verb->footer(kExitCodesHelp);
-  verb->callback([device, &exit_code] { exit_code = examine(*device); });
+  verb->callback([options, &exit_code] { exit_code = run(*options); });
 }

@@ -41,6 +41,17 @@ DSAKIT_DEVICE std::uint32_t ds_add_rtn_u32(std::uint32_t* counter, std::uint32_t
   return __hip_atomic_fetch_add(counter, x, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
 }
 
+/// The wave's writes are done, and written back for the whole GPU, before what follows.
+DSAKIT_DEVICE void fence_release_agent() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+}
+
+/// Adds to a counter in memory, and gives what it was: acquire and release for the whole GPU, which
+/// writes back and invalidates the caches that its dies do not share.
+DSAKIT_DEVICE std::uint32_t atomic_add_acq_rel_agent(std::uint32_t* counter, std::uint32_t x) {
+  return __hip_atomic_fetch_add(counter, x, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
+}
+
 /// DPP row_ror: inside each row of 16, lane l gets lane (l - N) % 16's x.
 template <int N>
 DSAKIT_DEVICE int dpp_row_ror(int x) {

@@ -79,6 +79,14 @@ DSAKIT_DEVICE std::uint32_t ds_add_rtn_u32(std::uint32_t* counter, std::uint32_t
   return before;
 }
 
+DSAKIT_DEVICE void fence_release_agent() {
+  __atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
+DSAKIT_DEVICE std::uint32_t atomic_add_acq_rel_agent(std::uint32_t* counter, std::uint32_t x) {
+  return __atomic_fetch_add(counter, x, __ATOMIC_ACQ_REL); // workgroups run on several threads
+}
+
 template <int N>
 DSAKIT_DEVICE int dpp_row_ror(int x) {
   return static_cast<int>(
