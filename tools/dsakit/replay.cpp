@@ -129,6 +129,10 @@ void add_replay(CLI::App& app, int& exit_code) {
       ->check(CLI::NonNegativeNumber)
       ->needs(rows)
       ->capture_default_str();
+  verb->add_option("--time-limit", o.replay.time_limit_s,
+                   "seconds for each operation on a GPU, which runs in a process of its own")
+      ->check(CLI::Range(1, 86400))
+      ->capture_default_str();
   verb->add_option("--operation", o.replay.operation, "replay only this one")->type_name("NAME");
   verb->add_flag("-k,--keep-going", o.replay.keep_going,
                  "go on after a file that is bad or does not pass");

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "chain.hpp"
+#include "child_process.hpp"
 #include "dsakit/core/operations.hpp"
 #include "dsakit/harness/operations.hpp"
 #include "dsakit/harness/recording.hpp"
@@ -69,20 +70,19 @@ public:
     if (!any_bad()) DSAKIT_TRY(overrides_.check_used());
     if (any_bad() && !options_.keep_going) return finish();
 
-    auto device = optimized::open_device(options_.device, options_.host);
+    const auto device = look_for_device();
     if (!device) {
       // Files are judged before devices: a payload may still be bad.
       for (Entry& entry : entries_)
         check_payload(entry);
       return any_bad() ? Result<Report>(finish()) : Result<Report>(device.status());
     }
-    device_ = std::move(*device);
     report_.device = options_.device == optimized::DeviceKind::host  ? "host"
                      : options_.device == optimized::DeviceKind::hip ? "hip"
                                                                      : "cuda";
     if (options_.device == optimized::DeviceKind::host)
       report_.host_arch = optimized::name(options_.host.arch);
-    report_.environment.device = device_->description();
+    report_.environment.device = *device;
 
     for (Entry& entry : entries_) {
       if (!entry.reader) continue;
@@ -240,6 +240,39 @@ private:
     return {};
   }
 
+  bool on_host() const { return options_.device == optimized::DeviceKind::host; }
+
+  /// Its description. Host lanes stay open; a GPU is only ever opened in a child process.
+  Result<std::string> look_for_device() {
+    if (!on_host())
+      return run_in_child(
+          [&]() -> Result<std::string> {
+            const auto device = optimized::open_device(options_.device, options_.host);
+            DSAKIT_TRY(device);
+            return (*device)->description();
+          },
+          options_.time_limit_s);
+    auto device = optimized::open_device(options_.device, options_.host);
+    DSAKIT_TRY(device);
+    host_ = std::move(*device);
+    return host_->description();
+  }
+
+  Result<KernelRun> run_kernel(const OperationAdapter& adapter, const OperationData& data) const {
+    if (on_host()) return adapter.run(data, *host_);
+    const auto bytes = run_in_child(
+        [&]() -> Result<std::string> {
+          const auto device = optimized::open_device(options_.device, options_.host);
+          DSAKIT_TRY(device);
+          const auto run = adapter.run(data, **device);
+          DSAKIT_TRY(run);
+          return serialise(*run);
+        },
+        options_.time_limit_s);
+    DSAKIT_TRY(bytes);
+    return parse_kernel_run(*bytes);
+  }
+
   /// The mla_scale_read of a recorded output; empty where its operation has none.
   std::string scale_read(const OperationId& id, const std::string& name,
                          const RecordedTensor& recorded) const {
@@ -270,7 +303,7 @@ private:
     ReferenceRun reference(adapter,
                            {id, data.contract, chained() ? chain_fed : data.tensors, data.config});
     Hints hints(adapter, reference);
-    const auto kernel = adapter.run(reference.data(), *device_);
+    const auto kernel = run_kernel(adapter, reference.data());
     if (!kernel && kernel.status().code() == Code::bad_input) return kernel.status();
     if (chained() && kernel) chain_.take(data.tensors, *kernel);
     if (!wanted(id)) return {};
@@ -379,7 +412,7 @@ private:
   std::vector<Entry> entries_;
   Overrides overrides_;
   Chain chain_; ///< of the current step
-  std::unique_ptr<optimized::Device> device_;
+  std::unique_ptr<optimized::Device> host_;
   Report report_;
 };
 

@@ -1,0 +1,212 @@
+#include "child_process.hpp"
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <thread>
+#include <type_traits>
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace dsakit::harness {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Copies plain numbers, texts and lists of them to bytes.
+class Writer {
+public:
+  std::string bytes;
+
+  template <class T>
+    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+  void add(const T& value) {
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  void add(const std::string& text) {
+    add(text.size());
+    bytes += text;
+  }
+  template <class T>
+  void add(const std::vector<T>& values) {
+    add(values.size());
+    for (const T& value : values)
+      add(value);
+  }
+  void add(const Tensor& tensor) {
+    add(tensor.dtype);
+    add(tensor.shape);
+    bytes.append(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
+  }
+};
+
+/// The reverse; the bytes are our own child's.
+class Reader {
+public:
+  explicit Reader(const std::string& bytes) : at_(bytes.data()) {}
+
+  template <class T>
+    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+  void take(T& value) {
+    std::memcpy(&value, at_, sizeof value);
+    at_ += sizeof value;
+  }
+  void take(std::string& text) {
+    std::size_t size = 0;
+    take(size);
+    text.assign(at_, size);
+    at_ += size;
+  }
+  template <class T>
+  void take(std::vector<T>& values) {
+    std::size_t size = 0;
+    take(size);
+    values.resize(size);
+    for (T& value : values)
+      take(value);
+  }
+  void take(Tensor& tensor) {
+    Dtype dtype{};
+    Shape shape;
+    take(dtype);
+    take(shape);
+    tensor = Tensor(dtype, shape);
+    std::memcpy(tensor.bytes.data(), at_, tensor.bytes.size());
+    at_ += tensor.bytes.size();
+  }
+
+private:
+  const char* at_;
+};
+
+void write_all(int descriptor, const std::string& bytes) {
+  for (std::size_t done = 0; done < bytes.size();) {
+    const ssize_t written = ::write(descriptor, bytes.data() + done, bytes.size() - done);
+    if (written < 0 && errno != EINTR) ::_exit(1);
+    done += static_cast<std::size_t>(std::max<ssize_t>(written, 0));
+  }
+}
+
+[[noreturn]] void be_child(const std::function<Result<std::string>()>& body, int descriptor) {
+  std::signal(SIGINT, SIG_DFL);
+  const auto result = body();
+  Writer writer;
+  writer.add(result ? Code::ok : result.status().code());
+  writer.add(result ? *result : result.status().what());
+  write_all(descriptor, writer.bytes);
+  ::_exit(0);
+}
+
+/// Everything until the end of the pipe; false where the time runs out first.
+bool read_all(int descriptor, Clock::time_point deadline, std::string& bytes) {
+  std::vector<char> block(1 << 20);
+  while (true) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0) return false;
+    pollfd waiting{descriptor, POLLIN, 0};
+    if (::poll(&waiting, 1, static_cast<int>(std::min<long long>(left, 1000))) <= 0) continue;
+    const ssize_t count = ::read(descriptor, block.data(), block.size());
+    if (count == 0) return true;
+    if (count > 0) bytes.append(block.data(), static_cast<std::size_t>(count));
+  }
+}
+
+/// How the child ended. One that a driver holds fast even when killed is left to the system.
+int reap(pid_t child) {
+  int status = 0;
+  for (int i = 0; i < 500; ++i) {
+    if (::waitpid(child, &status, WNOHANG) == child) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return status;
+}
+
+} // namespace
+
+Result<std::string> run_in_child(const std::function<Result<std::string>()>& body, int limit_s) {
+  int ends[2];
+  if (::pipe(ends) != 0)
+    return Status(Code::device_error, std::string("pipe: ") + std::strerror(errno));
+  const pid_t child = ::fork();
+  if (child < 0) {
+    ::close(ends[0]);
+    ::close(ends[1]);
+    return Status(Code::device_error, std::string("fork: ") + std::strerror(errno));
+  }
+  if (child == 0) {
+    ::close(ends[0]);
+    be_child(body, ends[1]);
+  }
+  ::close(ends[1]);
+  std::string bytes;
+  const bool ended = read_all(ends[0], Clock::now() + std::chrono::seconds(limit_s), bytes);
+  ::close(ends[0]);
+  if (!ended) ::kill(child, SIGKILL);
+  const int status = reap(child);
+  if (!ended)
+    return Status(Code::device_error, "found no end after " + std::to_string(limit_s) +
+                                          " s, want one (--time-limit); it was killed");
+  if (WIFSIGNALED(status))
+    return Status(Code::device_error, "its process was ended by signal " +
+                                          std::to_string(WTERMSIG(status)) + ", " +
+                                          strsignal(WTERMSIG(status)));
+  if (WEXITSTATUS(status) != 0 || bytes.empty())
+    return Status(Code::device_error,
+                  "its process ended with exit code " + std::to_string(WEXITSTATUS(status)));
+  Reader reader(bytes);
+  Code code{};
+  std::string text;
+  reader.take(code);
+  reader.take(text);
+  if (code != Code::ok) return Status(code, text);
+  return text;
+}
+
+std::string serialise(const KernelRun& run) {
+  Writer writer;
+  writer.add(run.kernel);
+  writer.add(run.workgroups);
+  writer.add(run.time_us);
+  writer.add(run.other_kernels);
+  writer.add(run.outputs.size());
+  for (const auto& [name, tensor] : run.outputs) {
+    writer.add(name);
+    writer.add(tensor);
+  }
+  writer.add(run.stray.has_value());
+  if (run.stray) {
+    writer.add(run.stray->output);
+    writer.add(run.stray->at);
+  }
+  return std::move(writer.bytes);
+}
+
+KernelRun parse_kernel_run(const std::string& bytes) {
+  KernelRun run;
+  Reader reader(bytes);
+  reader.take(run.kernel);
+  reader.take(run.workgroups);
+  reader.take(run.time_us);
+  reader.take(run.other_kernels);
+  std::size_t outputs = 0;
+  reader.take(outputs);
+  for (std::size_t i = 0; i < outputs; ++i) {
+    std::string name;
+    reader.take(name);
+    reader.take(run.outputs[name]);
+  }
+  bool strayed = false;
+  reader.take(strayed);
+  if (strayed) {
+    run.stray.emplace();
+    reader.take(run.stray->output);
+    reader.take(run.stray->at);
+  }
+  return run;
+}
+
+} // namespace dsakit::harness

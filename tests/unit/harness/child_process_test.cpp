@@ -1,0 +1,79 @@
+// Work in a child process: what it says, and what becomes of a crash and of a hang.
+#include "replay/child_process.hpp"
+
+#include <csignal>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace dsakit::harness {
+namespace {
+
+TEST(ChildProcess, GivesBackWhatTheBodyReturnsHoweverLong) {
+  const std::string text(10 << 20, 'x'); // more than a pipe holds
+  const auto result = run_in_child([&] { return Result<std::string>(text); }, 30);
+  ASSERT_TRUE(result) << result.status().what();
+  EXPECT_EQ(*result, text);
+}
+
+TEST(ChildProcess, GivesBackAFailure) {
+  const auto result = run_in_child([] { return Result<std::string>(unsupported("why")); }, 30);
+  EXPECT_EQ(result.status().code(), Code::unsupported);
+  EXPECT_EQ(result.status().what(), "why");
+}
+
+TEST(ChildProcess, ACrashIsADeviceErrorThatNamesTheSignal) {
+  const auto result = run_in_child(
+      []() -> Result<std::string> {
+        std::signal(SIGSEGV, SIG_DFL); // a sanitizer would catch it
+        std::raise(SIGSEGV);
+        return std::string();
+      },
+      30);
+  EXPECT_EQ(result.status().code(), Code::device_error);
+  EXPECT_NE(result.status().what().find("signal 11"), std::string::npos) << result.status().what();
+}
+
+TEST(ChildProcess, AHangIsKilledAfterTheLimit) {
+  const auto result = run_in_child(
+      []() -> Result<std::string> {
+        while (true)
+          ::pause();
+      },
+      1);
+  EXPECT_EQ(result.status().code(), Code::device_error);
+  EXPECT_NE(result.status().what().find("no end after 1 s"), std::string::npos)
+      << result.status().what();
+}
+
+TEST(ChildProcess, ADriverThatExitsIsADeviceError) {
+  const auto result = run_in_child([]() -> Result<std::string> { ::_exit(3); }, 30);
+  EXPECT_EQ(result.status().code(), Code::device_error);
+  EXPECT_NE(result.status().what().find("exit code 3"), std::string::npos);
+}
+
+TEST(ChildProcess, AKernelRunComesBackWhole) {
+  KernelRun run;
+  run.kernel = "mfma16";
+  run.workgroups = 7;
+  run.time_us = 1.5;
+  run.other_kernels = {"a: why", ""};
+  run.outputs["x"] = Tensor(Dtype::float32, {2, 3});
+  run.outputs["x"].as<float>()[5] = 4;
+  run.outputs["none"] = Tensor(Dtype::int32, {0, 4});
+  run.stray = StrayWrite{"x", {1, 2}};
+  const KernelRun back = parse_kernel_run(serialise(run));
+  EXPECT_EQ(back.kernel, run.kernel);
+  EXPECT_EQ(back.workgroups, 7);
+  EXPECT_EQ(back.time_us, 1.5);
+  EXPECT_EQ(back.other_kernels, run.other_kernels);
+  ASSERT_EQ(back.outputs.size(), 2u);
+  EXPECT_EQ(back.outputs.at("x").bytes, run.outputs["x"].bytes);
+  EXPECT_EQ(back.outputs.at("none").shape, (Shape{0, 4}));
+  ASSERT_TRUE(back.stray);
+  EXPECT_EQ(back.stray->output, "x");
+  EXPECT_EQ(back.stray->at, run.stray->at);
+}
+
+} // namespace
+} // namespace dsakit::harness
