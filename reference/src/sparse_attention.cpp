@@ -81,8 +81,15 @@ double in_base(LseBase base) {
   return base == LseBase::e ? 1 : std::numbers::log2e;
 }
 
-double fp32_ulp(double value) {
-  return std::ldexp(1.0, std::max(std::ilogb(value), -126) - 23);
+/// Distance of two neighbours at `value` of a format with fp32's exponents and that mantissa.
+double ulp_of(double value, int mantissa_bits) {
+  return std::ldexp(1.0, std::max(std::ilogb(value), -126) - mantissa_bits);
+}
+
+/// max_j sum_d |q_d k_jd| of each head; 0 without a key.
+PerHead<double> largest_terms(const SparseAttention& in, const Attention& a) {
+  if (a.keys.rows() == 0) return PerHead<double>::Zero(in.heads);
+  return (a.queries.cwiseAbs() * a.keys.cwiseAbs().transpose()).rowwise().maxCoeff();
 }
 
 /// The online softmax of a token's heads over its keys so far, in fp32.
@@ -154,10 +161,8 @@ Status sparse_attention_bound(const SparseAttention& in, double* latent, double*
   DSAKIT_TRY(check_mla_cache(in.cache.page_size, in.cache.page_stride, in.cache.record_stride));
   tbb::parallel_for(std::int64_t{0}, in.tokens, [&](std::int64_t token) {
     const Attention a = attend(in, token);
-    PerHead<double> score_error = PerHead<double>::Zero(in.heads);
-    if (a.keys.rows() > 0)
-      score_error = (a.queries.cwiseAbs() * a.keys.cwiseAbs().transpose()).rowwise().maxCoeff() *
-                    (kScoreRoundings * 0x1p-24 * std::fabs(in.softmax_scale));
+    const PerHead<double> score_error =
+        largest_terms(in, a) * (kScoreRoundings * 0x1p-24 * std::fabs(in.softmax_scale));
     const Matrix<double> out = a.probabilities * a.values();
     const Matrix<double> terms = a.probabilities * a.values().cwiseAbs();
     for (std::int64_t h = 0; h < in.heads; ++h) {
@@ -167,7 +172,31 @@ Status sparse_attention_bound(const SparseAttention& in, double* latent, double*
         latent[at * kMlaLatent + d] =
             0x1p-8 * (std::fabs(out(h, d)) + terms(h, d)) + spread * terms(h, d);
       const double base = in_base(in.lse_base);
-      lse[at] = a.keys.rows() > 0 ? score_error(h) * base + 4 * fp32_ulp(a.lse(h) * base) : 0;
+      lse[at] = a.keys.rows() > 0 ? score_error(h) * base + 4 * ulp_of(a.lse(h) * base, 23) : 0;
+    }
+  });
+  return {};
+}
+
+Status sparse_attention_exact_bound(const SparseAttention& in, double* latent, double* lse) {
+  DSAKIT_TRY(check_mla_cache(in.cache.page_size, in.cache.page_stride, in.cache.record_stride));
+  tbb::parallel_for(std::int64_t{0}, in.tokens, [&](std::int64_t token) {
+    const Attention a = attend(in, token);
+    const PerHead<double> noise =
+        0x1p-52 * (kScoreRoundings * std::fabs(in.softmax_scale) * largest_terms(in, a) +
+                   static_cast<double>(in.k + 8));
+    const Matrix<double> out = a.probabilities * a.values();
+    const Matrix<double> terms = a.probabilities * a.values().cwiseAbs();
+    for (std::int64_t h = 0; h < in.heads; ++h) {
+      const std::int64_t at = token * in.heads + h;
+      for (std::int64_t d = 0; d < kMlaLatent; ++d) {
+        const double wander = std::expm1(2 * noise(h)) * terms(h, d);
+        const double value = std::fabs(out(h, d)) + wander; // may reach the next binade
+        latent[at * kMlaLatent + d] = (ulp_of(value, 7) + ulp_of(value, 23)) / 2 + wander;
+      }
+      const double log = std::fabs(a.lse(h) * in_base(in.lse_base));
+      const double wander = noise(h) * in_base(in.lse_base) + 0x1p-50 * log;
+      lse[at] = a.keys.rows() > 0 ? ulp_of(log + wander, 23) / 2 + wander : 0;
     }
   });
   return {};

@@ -85,13 +85,15 @@ class ExitCodes(CliTest):
                           ["replay", self.file("sound"), "--format", "xml"],
                           ["replay", self.file("sound"), "--device", "tpu"],
                           ["replay", self.file("sound"), "--lds-pattern", "256"],
+                          ["replay", self.file("sound"), "--host-schedule", "-1"],
                           ["replay", self.file("sound"), "--host-arch", "gfx90a"],
                           ["compare", self.file("sound")]):
-            self.assertEqual(self.expect(BAD_INPUT, *arguments).stdout, "")
+            self.expect_bad(*arguments, says=["--help"])
+        self.expect_bad("no_such_verb", says=["no_such_verb"])
 
     def test_bad_arguments_are_one_line(self):
         sound = self.file("sound")
-        self.expect_bad("replay", sound, "--operation", "topk", says=["topk", "index_cache_write"])
+        self.expect_bad("replay", sound, "--operation", "layer", says=["layer", "index_cache_write"])
         self.expect_bad("replay", sound, "--contract", "page_sise=2", says=["page_sise", "page_size"])
         self.expect_bad("replay", sound, "--contract", "qmax=3", says=["qmax", "448"])
         self.expect_bad("replay", sound, "--rules", self.folder / "none.json", says=["none.json"])
@@ -184,6 +186,34 @@ class ExitCodes(CliTest):
         self.assertEqual(process.wait(timeout=60), INTERRUPTED)
         process.communicate()
         self.assertEqual([p.name for p in self.folder.iterdir() if "report" in p.name], [])
+
+    def test_an_interrupted_import_is_130_and_leaves_nothing(self):
+        tokens = 1 << 22  # 1 GiB of keys, all a hole
+        tensors = {"k": ("BF16", [tokens, 128], 256 * tokens), "slots": ("I64", [0], 0),
+                   "cache": ("U8", [1, 64, 132], 64 * 132)}
+        header, end = {}, 0
+        for name, (dtype, shape, size) in tensors.items():
+            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}
+            end += size
+        text = json.dumps(header).encode()
+        dump = self.folder / "dump.safetensors"
+        with open(dump, "wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            file.truncate(8 + len(text) + end)
+        manifest = self.folder / "manifest.json"
+        manifest.write_text(json.dumps({
+            "contract": {"index_fp8_encoding": "e4m3fn", "index_page_layout": "block_flat", "page_size": 64,
+                         "scale_kind": "ue8m0", "qmax": 448, "index_k_floor": 1e-4, "activation_dtype": "bf16"},
+            "operations": [{"operation": "index_cache_write", "outputs": {"index_cache": "cache"},
+                            "inputs": {"index_k": "k", "slot_mapping": "slots", "index_cache": "cache"}}]}))
+        process = subprocess.Popen([DSAKIT, "import", dump, "--manifest", manifest, "-o",
+                                    self.folder / "import.h5"], stderr=subprocess.PIPE)
+        written = lambda: [p for p in self.folder.iterdir() if "import" in p.name and p.stat().st_size > 1 << 20]
+        while process.poll() is None and not written():
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(timeout=60), INTERRUPTED, process.communicate())
+        self.assertEqual([p.name for p in self.folder.iterdir() if "import" in p.name], [])
 
 
 class Reports(CliTest):
@@ -307,6 +337,28 @@ class Reports(CliTest):
         self.assertIn("77", self.expect(PASS, "--help").stdout)
 
 
+class Golden(CliTest):
+    def test_propose_accept_verify(self):
+        golden = self.folder / "golden"
+        (golden / "data").mkdir(parents=True)
+        (golden / "manifest.json").write_text('{"schema": "dsakit-golden/1", "entries": []}')
+        folder = ("--folder", golden)
+        taken = ("accept", "--reason", "a test", "--reviewer", "me", "--what", "x", "--made-by", "y")
+        self.expect(PASS, "golden", *folder, "propose", "--id", "one", self.file("sound"))
+        self.expect(PASS, "golden", *folder, *taken, "--id", "one")
+        self.expect(PASS, "golden", *folder, "verify")
+        done = self.expect(PASS, "golden", *folder, "propose", "--id", "one", self.file("wrong"))
+        self.assertIn("elements change", done.stdout)
+        before = (golden / "manifest.json").read_text()
+        done = self.expect(MISMATCH, "golden", *folder, *taken, "--id", "one")
+        self.assertIn("one.h5: fail, want pass", done.stderr)
+        self.assertEqual((golden / "manifest.json").read_text(), before)
+        self.expect(PASS, "golden", *folder, "verify")
+        shutil.copy(self.file("wgmma"), golden / "data/one.h5")
+        self.expect_bad("golden", *folder, "verify", says=["data/one.h5", "sha256"])
+        self.expect_bad("golden", "--folder", self.folder, "verify", says=["manifest.json"])
+
+
 class Compare(CliTest):
     def test_a_recording_equals_itself(self):
         done = self.expect(PASS, "compare", self.file("sound"), self.file("sound"))
@@ -330,7 +382,7 @@ class Compare(CliTest):
 
     def test_other_contracts_and_other_inputs_are_2(self):
         self.expect_bad("compare", self.file("sound"), self.file("other_contract"),
-                        says=["index_k_floor", "1e-4", "2e-4"])
+                        says=["sound.h5", "other_contract.h5", "index_k_floor", "1e-4", "2e-4"])
         self.expect_bad("compare", self.file("sound"), self.file("other_input"),
                         says=["index_weights_folded", "[1, 1]"])
 

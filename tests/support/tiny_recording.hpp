@@ -28,6 +28,7 @@ struct TinyRecording {
                              {"scale_kind", "ue8m0"},
                              {"index_k_floor", "1e-4"},
                              {"qmax", "448"}};
+  harness::Attributes config = {};
   std::map<std::string, harness::RecordedOperation> operations;
 
   Tensor& input(const std::string& operation, const std::string& name) {
@@ -42,6 +43,7 @@ struct TinyRecording {
     auto writer = harness::RecordingWriter::create(path);
     ASSERT_TRUE(writer) << writer.status().what();
     check(writer->contract(contract));
+    if (!config.empty()) check(writer->config(config));
     for (const Operation& known : kOperations) { // in causal order
       const auto operation = operations.find(std::string(known.name));
       if (operation == operations.end()) continue;

@@ -66,8 +66,8 @@ void add_import(CLI::App& app, int& exit_code) {
   verb->add_option("FILE", options.input, "A .safetensors file")->required();
   verb->add_option("-o,--output", options.output, "The recording to write")->required();
   verb->add_option("--contract", arguments->contract,
-                   "key=value that the file does not say; accumulation:<output>=value for one "
-                   "output; may be repeated")
+                   "key=value that the file does not say; accumulation:<output>=value and "
+                   "mla_scale_read:<output>=value for one output; may be repeated")
       ->expected(1)
       ->take_all();
   verb->add_option("--contract-preset", options.contract_preset,

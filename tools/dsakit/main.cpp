@@ -1,12 +1,33 @@
 // dsakit: replay recorded tensors through the reference and the kernels, and say where they part.
+#include <csignal>
 #include <cstdio>
 #include <exception>
 
+#include <unistd.h>
+
 #include "dsakit/harness/environment.hpp"
+#include "dsakit/harness/output.hpp"
 #include "exit_codes.hpp"
 #include "verbs.hpp"
 
-int main(int argc, char** argv) {
+namespace {
+
+void on_interrupt(int) {
+  dsakit::harness::remove_unfinished_outputs();
+  ::_exit(kExitInterrupted);
+}
+
+/// What CLI11 threw, as one line on standard error; --help and --version arrive here too.
+int say(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
+  std::string what = error.what();
+  if (const auto rest = app.remaining(); app.get_subcommands().empty() && !rest.empty())
+    what = "found " + rest.front() + ", want a verb";
+  std::fprintf(stderr, "dsakit: %s (--help lists what there is)\n", what.c_str());
+  return kExitBadInput;
+}
+
+int run(int argc, char** argv) {
   CLI::App app{"Verification and benchmarks for DeepSeek Sparse Attention kernels on ROCm."};
   app.name("dsakit");
   app.set_version_flag("--version", "dsakit " + dsakit::harness::capture_environment().version);
@@ -20,18 +41,27 @@ int main(int argc, char** argv) {
     add_export(app, code);
     add_replay(app, code);
     add_compare(app, code);
+    add_golden(app, code);
     add_doctor(app, code);
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    // CLI11 has a code per kind of error; ours is one. --help and --version arrive here too.
-    return app.exit(error) == 0 ? kExitPass : kExitBadInput;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "dsakit: %s\n", error.what());
-    return kExitBadInput;
+    return say(app, error);
   }
   if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && code == kExitPass) {
     std::fprintf(stderr, "dsakit: standard output: not everything could be written\n");
     return kExitBadInput;
   }
   return code;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGINT, on_interrupt);
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "dsakit: %s\n", error.what());
+    return kExitBadInput;
+  }
 }

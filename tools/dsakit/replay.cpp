@@ -30,6 +30,7 @@ struct Options {
   harness::ReplayOptions replay;
   std::string device = "host";
   std::string host_arch = "gfx942";
+  std::string mode = "fed";
   unsigned lds_pattern = optimized::HostOptions{}.lds_pattern;
   std::vector<std::string> contract;
 };
@@ -46,6 +47,9 @@ std::string repeat(const Options& o) {
     add("--host-schedule " + std::to_string(o.replay.host.schedule_seed));
   if (o.lds_pattern != optimized::HostOptions{}.lds_pattern)
     add("--lds-pattern " + std::to_string(o.lds_pattern));
+  if (o.mode != "fed") add("--mode " + o.mode);
+  if (o.replay.rows != 0)
+    add("--rows " + std::to_string(o.replay.rows) + " --seed " + std::to_string(o.replay.seed));
   for (const std::string& item : o.contract)
     add("--contract " + harness::shell_word(item));
   if (!o.report.rules.empty()) add("--rules " + harness::shell_word(o.report.rules));
@@ -65,6 +69,7 @@ Result<harness::Report> run(Options& o) {
                                          : optimized::DeviceKind::host;
   o.replay.host.arch = o.host_arch == "gfx950" ? optimized::Arch::gfx950 : optimized::Arch::gfx942;
   o.replay.host.lds_pattern = static_cast<std::uint8_t>(o.lds_pattern);
+  o.replay.mode = o.mode == "chained" ? harness::ReplayMode::chained : harness::ReplayMode::fed;
   o.replay.repeat = repeat(o);
   o.replay.interrupted = &interrupted;
   std::signal(SIGINT, on_interrupt);
@@ -98,6 +103,7 @@ void add_replay(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   verb->add_option("--host-schedule", o.replay.host.schedule_seed,
                    "seed of the order of waves between barriers; 0: ascending")
+      ->check(CLI::NonNegativeNumber)
       ->envname("DSAKIT_HOST_SCHEDULE")
       ->capture_default_str();
   verb->add_option("--lds-pattern", o.lds_pattern,
@@ -105,10 +111,24 @@ void add_replay(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(0, 255))
       ->capture_default_str();
   verb->add_option("--contract", o.contract,
-                   "override a contract key, or accumulation of one tensor")
+                   "override a contract key, or accumulation or mla_scale_read of one tensor")
       ->type_name("KEY[:TENSOR]=VALUE")
       ->expected(1)
       ->take_all();
+  verb->add_option("--mode", o.mode,
+                   "fed: each operation gets what was recorded; chained: what our kernels made of "
+                   "the operations before it")
+      ->check(CLI::IsMember({"fed", "chained"}))
+      ->capture_default_str();
+  auto* rows =
+      verb->add_option("--rows", o.replay.rows, "replay at most N rows of each operation; 0: all")
+          ->check(CLI::NonNegativeNumber)
+          ->type_name("N")
+          ->capture_default_str();
+  verb->add_option("--seed", o.replay.seed, "which rows --rows takes")
+      ->check(CLI::NonNegativeNumber)
+      ->needs(rows)
+      ->capture_default_str();
   verb->add_option("--operation", o.replay.operation, "replay only this one")->type_name("NAME");
   verb->add_flag("-k,--keep-going", o.replay.keep_going,
                  "go on after a file that is bad or does not pass");

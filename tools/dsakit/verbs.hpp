@@ -9,4 +9,5 @@ void add_import(CLI::App& app, int& exit_code);
 void add_export(CLI::App& app, int& exit_code);
 void add_replay(CLI::App& app, int& exit_code);
 void add_compare(CLI::App& app, int& exit_code);
+void add_golden(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);

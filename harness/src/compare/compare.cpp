@@ -1,6 +1,7 @@
 #include "dsakit/harness/compare.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -73,16 +74,25 @@ struct Judgement {
   bool mismatch;
 };
 
-/// Folds every compared element into the statistics. `judge(i, got, want)` judges one.
-template <class Judge>
-Comparison fold(const Values& got, const Values& want, const Mask& mask, Judge judge) {
+/// The element before it was rounded to storage, where that is known.
+double unrounded(const Values& values, std::int64_t i) {
+  return values.at(i);
+}
+double stored(const Values& values, std::int64_t i) {
+  return element(values.tensor, i);
+}
+
+/// Folds every compared element into the statistics. `judge(i, got, want)` judges one; `read` says
+/// what its value is.
+template <class Read, class Judge>
+Comparison fold(const Values& got, const Values& want, const Mask& mask, Read read, Judge judge) {
   Comparison result;
   double worst = 0;
   for (std::int64_t i = 0; i < got.tensor.elements(); ++i) {
     if (!mask.empty() && !mask[static_cast<std::size_t>(i)]) continue;
     ++result.elements;
-    const double g = as_stored(got.at(i), got.tensor.dtype);
-    const double w = as_stored(want.at(i), want.tensor.dtype);
+    const double g = as_stored(read(got, i), got.tensor.dtype);
+    const double w = as_stored(read(want, i), want.tensor.dtype);
     const Judgement judgement = judge(i, g, w);
     if (judgement.mismatch) {
       ++result.mismatches;
@@ -108,7 +118,8 @@ Comparison fold(const Values& got, const Values& want, const Mask& mask, Judge j
 } // namespace
 
 std::string_view name(Gate gate) {
-  return gate == Gate::exact ? "exact" : "derived";
+  constexpr std::array<std::string_view, 3> names = {"exact", "derived", "topk_set"};
+  return names[static_cast<std::size_t>(gate)];
 }
 
 double Values::at(std::int64_t i) const {
@@ -158,7 +169,7 @@ std::optional<std::int64_t> ulps_between(const Tensor& a, const Tensor& b, std::
 }
 
 Comparison compare_exact(const Values& got, const Values& want, const Mask& mask) {
-  return fold(got, want, mask, [&](std::int64_t i, double g, double w) {
+  return fold(got, want, mask, stored, [&](std::int64_t i, double g, double w) {
     const bool mismatch = bits(got.tensor, i) != bits(want.tensor, i);
     const double error = error_between(g, w);
     return Judgement{error, mismatch ? kInfinity : 0, mismatch ? 1 + error : 0, mismatch};
@@ -167,7 +178,7 @@ Comparison compare_exact(const Values& got, const Values& want, const Mask& mask
 
 Comparison compare_derived(const Values& got, const Values& want, const std::vector<double>& bound,
                            const Mask& mask) {
-  return fold(got, want, mask, [&](std::int64_t i, double g, double w) {
+  return fold(got, want, mask, unrounded, [&](std::int64_t i, double g, double w) {
     const double error = error_between(g, w);
     if (error == 0) return Judgement{0, 0, 0, false};
     // !(<=) and not (>): a bound that is NaN (NaN among its terms) lets no error pass.
@@ -175,6 +186,14 @@ Comparison compare_derived(const Values& got, const Values& want, const std::vec
     const bool mismatch = !(error <= limit);
     const double used = std::isnan(limit) ? kInfinity : error / limit;
     return Judgement{error, used, used, mismatch};
+  });
+}
+
+Comparison compare_valid(const Values& got, const Values& want, const Mask& valid,
+                         const Mask& mask) {
+  return fold(got, want, mask, stored, [&](std::int64_t i, double, double) {
+    const bool mismatch = !valid[static_cast<std::size_t>(i)];
+    return Judgement{0, mismatch ? kInfinity : 0, mismatch ? 1.0 : 0, mismatch};
   });
 }
 

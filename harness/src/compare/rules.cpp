@@ -1,6 +1,7 @@
 #include "dsakit/harness/rules.hpp"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -32,18 +33,30 @@ Status only_keys(const json& object, std::initializer_list<std::string_view> kno
 Result<Rule> parse_rule(const json& object) {
   if (!object.is_object())
     return bad_input("found rule " + object.dump().substr(0, 80) + ", want an object");
-  DSAKIT_TRY(only_keys(object, {"match", "gate", "why"}));
+  DSAKIT_TRY(only_keys(object, {"match", "subject", "gate", "why"}));
   auto match = text(object, "match");
   DSAKIT_TRY(match);
   auto gate = text(object, "gate");
   DSAKIT_TRY(gate);
   auto why = text(object, "why");
   DSAKIT_TRY(why);
-  if (*gate != name(Gate::exact) && *gate != name(Gate::derived))
-    return bad_input("rule \"" + *match + "\": found gate '" + *gate + "', want exact | derived");
+  std::string subject;
+  if (object.contains("subject")) {
+    auto given = text(object, "subject");
+    DSAKIT_TRY(given);
+    subject = std::move(*given);
+    if (subject != "kernel" && subject != "reference" && subject != "recorded")
+      return bad_input("rule \"" + *match + "\": found subject '" + subject +
+                       "', want kernel | reference | recorded");
+  }
+  constexpr std::array gates = {Gate::exact, Gate::derived, Gate::topk_set};
+  const auto known =
+      std::find_if(gates.begin(), gates.end(), [&](Gate g) { return *gate == name(g); });
+  if (known == gates.end())
+    return bad_input("rule \"" + *match + "\": found gate '" + *gate +
+                     "', want exact | derived | topk_set");
   try {
-    return Rule{*match, std::regex(*match),
-                *gate == name(Gate::exact) ? Gate::exact : Gate::derived, *why};
+    return Rule{*match, std::regex(*match), std::move(subject), *known, *why};
   } catch (const std::regex_error& error) {
     return bad_input("rule \"" + *match + "\": " + error.what());
   }
@@ -59,7 +72,7 @@ Rules Rules::built_in() {
   Rules rules;
   // A test reads every built-in file on its own, so none can fail here.
   for (const auto& [file, contents] : built_in_rules())
-    static_cast<void>(rules.add(file, contents));
+    static_cast<void>(rules.add(file, contents, true));
   return rules;
 }
 
@@ -80,12 +93,12 @@ Status Rules::replace_from(const std::string& path) {
     std::ifstream in(file, std::ios::binary);
     const std::string contents{std::istreambuf_iterator<char>(in), {}};
     if (!in) return bad_input(file.string() + ": cannot read the rules");
-    DSAKIT_TRY(add(file.string(), contents));
+    DSAKIT_TRY(add(file.string(), contents, false));
   }
   return {};
 }
 
-Status Rules::add(const std::string& source, const std::string& contents) {
+Status Rules::add(const std::string& source, const std::string& contents, bool built_in) {
   const json document = json::parse(contents, nullptr, false);
   if (!document.is_object())
     return bad_input(source +
@@ -99,7 +112,7 @@ Status Rules::add(const std::string& source, const std::string& contents) {
   const auto list = document.find("rules");
   if (list == document.end() || !list->is_array() || list->empty())
     return bad_input(source + ": want a list \"rules\" with at least one rule");
-  OperationRules entry{source, {}, false};
+  OperationRules entry{source, {}, built_in, false};
   for (const json& item : *list) {
     auto rule = parse_rule(item);
     if (!rule) return in_file(source, rule.status());
@@ -109,25 +122,27 @@ Status Rules::add(const std::string& source, const std::string& contents) {
   return {};
 }
 
-Result<const Rule*> Rules::find(std::string_view operation, std::string_view tensor) {
+Result<const Rule*> Rules::find(std::string_view operation, std::string_view tensor,
+                                std::string_view subject) {
   const auto entry = operations_.find(operation);
   if (entry == operations_.end())
     return bad_input("rules: none for operation " + std::string(operation));
   entry->second.asked = true;
   for (Rule& rule : entry->second.rules)
-    if (std::regex_match(tensor.begin(), tensor.end(), rule.pattern)) {
+    if ((rule.subject.empty() || rule.subject == subject) &&
+        std::regex_match(tensor.begin(), tensor.end(), rule.pattern)) {
       rule.used = true;
       return &rule;
     }
   return bad_input(entry->second.source + ": no rule matches " + std::string(operation) +
-                   " output " + std::string(tensor));
+                   " output " + std::string(tensor) + " of the " + std::string(subject));
 }
 
 std::vector<std::string> Rules::unused() const {
   std::vector<std::string> lines;
   for (const auto& [operation, entry] : operations_)
     for (const Rule& rule : entry.rules)
-      if (entry.asked && !rule.used)
+      if (entry.asked && !entry.built_in && !rule.used)
         lines.push_back(entry.source + ": rule \"" + rule.match + "\" matched no tensor of " +
                         operation);
   return lines;

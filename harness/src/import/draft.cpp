@@ -12,26 +12,30 @@
 namespace dsakit::harness {
 namespace {
 
-enum class Merge { none, leading, trailing };
+/// Which axes become one where a file has more; of queries, also one head where it has no axis of
+/// heads.
+enum class Merge { none, leading, trailing, query };
 
 struct CanonicalTensor {
   std::string_view name;
   std::string_view axes;
-  Merge merge; ///< which axes become one where a file has more
+  Merge merge;
 };
 
 constexpr CanonicalTensor kCanonical[] = {
     {"attn_gated", "tokens,dim", Merge::none},
     {"attn_value", "tokens,dim", Merge::none},
     {"block_table", "requests,columns", Merge::none},
+    {"column_origin", "rows", Merge::leading},
     {"cu_seq_lens", "bounds", Merge::none},
     {"gate", "tokens,dim", Merge::none},
     {"hidden_states", "tokens,dim", Merge::none},
     {"index_cache", "pages,bytes", Merge::trailing},
     {"index_k", "tokens,dim", Merge::leading},
     {"index_k_raw", "tokens,dim", Merge::none},
-    {"index_q", "rows,heads,dim", Merge::none},
-    {"index_q_fp8", "rows,heads,dim", Merge::leading},
+    {"index_q", "rows,heads,dim", Merge::query},
+    {"index_q_fp8", "rows,heads,dim", Merge::query},
+    {"index_q_scale", "rows,heads", Merge::none},
     {"index_q_packed", "rows,heads,bytes", Merge::none},
     {"index_weights", "rows,heads", Merge::none},
     {"index_weights_folded", "rows,heads", Merge::leading},
@@ -46,6 +50,8 @@ constexpr CanonicalTensor kCanonical[] = {
     {"lse", "rows,heads", Merge::leading},
     {"mla_cache", "pages,tokens,bytes", Merge::none},
     {"mla_query", "rows,heads,dim", Merge::leading},
+    {"norm_bias", "dim", Merge::none},
+    {"norm_weight", "dim", Merge::none},
     {"output", "tokens,dim", Merge::none},
     {"q", "tokens,heads,dim", Merge::none},
     {"row_lens", "rows", Merge::leading},
@@ -87,10 +93,11 @@ Shape canonical_shape(std::string_view name, Shape shape) {
   if (!known || known->merge == Merge::none) return shape;
   const std::size_t rank = split(known->axes).size();
   while (shape.size() > rank) {
-    const auto merged = known->merge == Merge::leading ? shape.begin() : shape.end() - 2;
+    const auto merged = known->merge == Merge::trailing ? shape.end() - 2 : shape.begin();
     merged[0] *= merged[1];
     shape.erase(merged + 1);
   }
+  if (known->merge == Merge::query && shape.size() + 1 == rank) shape.insert(shape.end() - 1, 1);
   return shape;
 }
 
@@ -298,7 +305,7 @@ Status Draft::check() const {
   for (const OperationId& id : operations()) {
     const auto inputs = tensors(id, Side::inputs);
     const auto outputs = tensors(id, Side::outputs);
-    const OperationTensors operation{file_.path(), id, inputs, outputs};
+    const OperationTensors operation{file_.path(), id, inputs, outputs, config};
     const ContractValues values = contract_of(id.step);
     DSAKIT_TRY(check_structure(operation, values));
     if (!find_operation(id.operation) || !check_replayable(operation, values)) continue;

@@ -2,6 +2,7 @@
 
 #include "../recording/atomic_file.hpp"
 #include "../recording/text.hpp"
+#include "dsakit/core/operations.hpp"
 #include "dsakit/harness/contract_keys.hpp"
 #include "sources.hpp"
 
@@ -20,23 +21,28 @@ Status place(Draft& draft, const ImportOptions& options) {
                    in_quotes(draft.metadata("op")) + "), want --manifest");
 }
 
+/// Keys that a recording holds for each output, not in its contract.
+bool is_per_output(std::string_view key) {
+  return key == "accumulation" || key == "mla_scale_read";
+}
+
 /// `accumulation:logits` fills an attribute of that output in every step.
-Status fill_accumulation(Draft& draft, const std::string& path, const std::string& tensor,
-                         const std::string& value) {
+Status fill_attribute(Draft& draft, const std::string& path, const std::string& key,
+                      const std::string& tensor, const std::string& value) {
   bool found = false;
   for (const OperationId& id : draft.operations())
     for (const TensorInfo& info : draft.tensors(id, Side::outputs)) {
       if (info.output() != tensor && info.name() != tensor) continue;
       found = true;
       Attributes& attributes = draft.find(info.object)->info.attributes;
-      const auto [said, filled] = attributes.try_emplace("accumulation", value);
+      const auto [said, filled] = attributes.try_emplace(key, value);
       if (said->second != value)
-        return bad_input(path + ": " + info.object + ": found accumulation " +
+        return bad_input(path + ": " + info.object + ": found " + key + " " +
                          in_quotes(said->second) + ", want " + in_quotes(value) +
                          " as --contract says");
     }
   if (!found)
-    return bad_input(path + ": --contract accumulation:" + tensor + ": found no such output");
+    return bad_input(path + ": --contract " + key + ":" + tensor + ": found no such output");
   return {};
 }
 
@@ -45,10 +51,10 @@ Status fill_contract(Draft& draft, const std::string& path, const ContractValues
   for (const auto& [key, value] : given) {
     const auto colon = key.find(':');
     DSAKIT_TRY(check_contract_value(key.substr(0, colon), value));
-    if (key.substr(0, colon) == "accumulation") {
+    if (const std::string name = key.substr(0, colon); is_per_output(name)) {
       if (colon == std::string::npos)
-        return bad_input("--contract accumulation: found no tensor, want accumulation:<output>");
-      DSAKIT_TRY(fill_accumulation(draft, path, key.substr(colon + 1), value));
+        return bad_input("--contract " + name + ": found no tensor, want " + name + ":<output>");
+      DSAKIT_TRY(fill_attribute(draft, path, name, key.substr(colon + 1), value));
       continue;
     }
     if (colon != std::string::npos)
@@ -69,6 +75,20 @@ std::vector<std::string> fill_preset(Draft& draft) {
     assumed.push_back(key);
     text += (text.empty() ? "" : ", ") + key;
   }
+  // Of outputs, not of the contract.
+  bool reads = false;
+  for (const OperationId& id : draft.operations()) {
+    const Operation* operation = find_operation(id.operation);
+    if (!operation || operation->output_attributes.find("mla_scale_read") == std::string_view::npos)
+      continue;
+    for (const TensorInfo& info : draft.tensors(id, Side::outputs))
+      reads |=
+          draft.find(info.object)->info.attributes.try_emplace("mla_scale_read", "fp32").second;
+  }
+  if (reads) {
+    assumed.push_back("mla_scale_read");
+    text += (text.empty() ? "" : ", ") + assumed.back();
+  }
   if (!assumed.empty()) draft.provenance["assumed"] = text;
   return assumed;
 }
@@ -76,7 +96,10 @@ std::vector<std::string> fill_preset(Draft& draft) {
 Status check_contracts(const Draft& draft, const std::string& path) {
   const auto check = [&](const ContractValues& values) -> Status {
     for (const auto& [key, value] : values)
-      if (auto ok = check_contract_value(key, value); !ok)
+      if (is_per_output(key))
+        return bad_input(path + ": contract key " + key +
+                         ": found it in the contract, want it as an attribute of each output");
+      else if (auto ok = check_contract_value(key, value); !ok)
         return bad_input(path + ": " + ok.what());
     return {};
   };

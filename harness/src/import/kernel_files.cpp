@@ -183,16 +183,11 @@ Status place_query_quant(Draft& draft) {
   draft.output(ue8m0, "index_q_fp8.division", "q_fp8_division", {{"output", "index_q_fp8"}});
   draft.output(ue8m0, "index_q_scale.division", "q_scale_division", {{"output", "index_q_scale"}});
 
-  draft.step_contracts[1]["scale_kind"] = "fp32";
-  const OperationId fp32{1, "index_query_quant"};
-  draft.input(fp32, "index_q", "x");
-  draft.output(fp32, "index_q_fp8", "q_fp8_fp32scale");
-  draft.output(fp32, "index_q_scale", "q_scale_fp32");
-
-  const OperationId nonfinite{2, "index_query_quant"};
-  draft.input(nonfinite, "index_q", "x_nonfinite");
-  draft.output(nonfinite, "index_q_fp8", "q_fp8_nonfinite");
-  draft.output(nonfinite, "index_q_scale", "q_scale_nonfinite");
+  // The rest is only recorded: unrounded scales, which that GPU divides approximately, and rows
+  // with NaN and infinities, which its amax hides.
+  const OperationId cast{0, "fp8_cast"};
+  draft.input(cast, "x", "x");
+  draft.input(cast, "x_nonfinite", "x_nonfinite");
   return {};
 }
 
@@ -209,8 +204,7 @@ Status place_mxfp4_quant(Draft& draft) {
 }
 
 Status place_fp8_cast(Draft& draft) {
-  const OperationId id{0, "index_query_quant"};
-  draft.input(id, "x", "x");
+  draft.input({0, "fp8_cast"}, "x", "x");
   for (const std::string& tensor : draft.unplaced())
     draft.retype(tensor,
                  tensor.starts_with("fnuz_") ? Dtype::float8_e4m3fnuz : Dtype::float8_e4m3fn);
@@ -218,10 +212,21 @@ Status place_fp8_cast(Draft& draft) {
 }
 
 Status place_index_convert(Draft& draft) {
-  const OperationId id{0, "topk_slots"};
-  draft.input(id, "topk_indices", "token_indices");
-  draft.input(id, "block_table", "block_table");
-  draft.input(id, "row_request", "req_id");
+  struct Step {
+    const char* page_size;
+    const char* block_stride;
+  };
+  constexpr Step kSteps[] = {{"64", "64"}, {"64", "80"}, {"16", "64"}};
+  for (std::int64_t step = 0; step < std::ssize(kSteps); ++step) {
+    const auto& [page_size, block_stride] = kSteps[step];
+    const OperationId id{step, "topk_slots"};
+    draft.step_contracts[step]["page_size"] = page_size;
+    draft.input(id, "topk_indices", "token_indices");
+    draft.input(id, "block_table", "block_table");
+    draft.input(id, "row_request", "req_id");
+    draft.output(id, "slots", std::string("slots_bs") + page_size + "_stride" + block_stride,
+                 {{"block_stride", block_stride}});
+  }
   return {};
 }
 
@@ -231,7 +236,11 @@ Status place_topk(Draft& draft) {
   draft.config["index_topk"] = draft.metadata("k");
   draft.input(id, "logits", "logits");
   draft.input(id, "row_lens", "row_lens");
-  draft.output(id, "topk_indices", "topk");
+  Attributes attributes = {{"output", "topk_indices"}};
+  const auto producers = parse_pairs(draft.metadata("producers"));
+  if (const auto found = producers.find("topk"); found != producers.end())
+    attributes["producer"] = found->second;
+  draft.output(id, "topk_indices.vllm", "topk", attributes);
   return {};
 }
 
@@ -241,7 +250,6 @@ Status place_attention(Draft& draft) {
   draft.contract["page_size"] = draft.metadata("page_size");
   if (!bf16) {
     draft.contract["mla_fp8_encoding"] = draft.metadata("fp8_encoding");
-    draft.contract["mla_scale_read"] = draft.metadata("mla_scale_read");
     draft.contract["lse_base"] = draft.metadata("lse_base");
   }
   draft.config["softmax_scale"] = draft.metadata("softmax_scale");
@@ -249,8 +257,10 @@ Status place_attention(Draft& draft) {
   draft.input(id, "mla_query", "q");
   draft.input(id, "mla_cache", bf16 ? "kv_cache" : "mla_cache");
   draft.input(id, "slots", "slots");
-  draft.output(id, "latent", "out");
-  draft.output(id, "lse", "lse");
+  Attributes attributes = {{"accumulation", "fp32"}};
+  if (!bf16) attributes["mla_scale_read"] = draft.metadata("mla_scale_read");
+  draft.output(id, "latent", "out", attributes);
+  draft.output(id, "lse", "lse", attributes);
   return {};
 }
 
@@ -273,17 +283,22 @@ void place_variants(Draft& draft, const OperationId& id, std::string_view output
     }
 }
 
-void place_rms_norm(Draft& draft, const OperationId& id, const std::string& prefix,
+/// Step 1 has the producers that round twice, step 2 aiter, which rounds once.
+void place_rms_norm(Draft& draft, const std::string& operation, const std::string& prefix,
                     std::string_view input, const std::string& output) {
-  draft.input(id, input, prefix + "x");
-  draft.input(id, "norm_weight", prefix + "weight");
-  draft.output(id, output + ".aiter", prefix + "out_aiter",
-               {{"output", output}, {"rmsnorm_rounding", "one"}});
-  place_variants(draft, id, output, prefix + "out_", {{"rmsnorm_rounding", "two"}});
+  for (const std::int64_t step : {1, 2}) {
+    draft.input({step, operation}, input, prefix + "x");
+    draft.input({step, operation}, "norm_weight", prefix + "weight");
+  }
+  draft.output({2, operation}, output + ".aiter", prefix + "out_aiter", {{"output", output}});
+  place_variants(draft, {1, operation}, output, prefix + "out_", {});
 }
 
 Status place_norms(Draft& draft) {
-  draft.contract["activation_dtype"] = "bf16";
+  draft.contract = {
+      {"activation_dtype", "bf16"}, {"index_k_norm", "layernorm"}, {"rmsnorm_rounding", "two"}};
+  draft.step_contracts[1]["index_k_norm"] = "rmsnorm";
+  draft.step_contracts[2] = {{"index_k_norm", "rmsnorm"}, {"rmsnorm_rounding", "one"}};
   draft.config["rms_norm_eps"] = draft.metadata("eps");
   const OperationId layer_norm{0, "index_key_norm"};
   draft.input(layer_norm, "index_k_raw", "ln_x");
@@ -291,9 +306,9 @@ Status place_norms(Draft& draft) {
   draft.input(layer_norm, "norm_bias", "ln_bias_fp32");
   place_variants(draft, layer_norm, "index_k", "ln_out_", {});
 
-  place_rms_norm(draft, {1, "index_key_norm"}, "rms128_", "index_k_raw", "index_k");
-  place_rms_norm(draft, {0, "kv_norm"}, "rms512_", "kv_c_raw", "kv_c");
-  place_rms_norm(draft, {0, "q_norm"}, "rms1536_", "q_c_raw", "index_q_input");
+  place_rms_norm(draft, "index_key_norm", "rms128_", "index_k_raw", "index_k");
+  place_rms_norm(draft, "kv_norm", "rms512_", "kv_c_raw", "kv_c");
+  place_rms_norm(draft, "q_norm", "rms1536_", "q_c_raw", "index_q_input");
 
   const OperationId gate{0, "output_gate"};
   draft.input(gate, "attn_value", "gate_o");
@@ -306,26 +321,26 @@ Status place_norms(Draft& draft) {
 
 struct KnownOp {
   std::string_view op;        ///< metadata `op`
-  std::string_view operation; ///< where tensors go that have no place of their own
+  std::string_view operation; ///< only recorded: where tensors go that have no place of their own
   Status (*place)(Draft&);
 };
 
 constexpr KnownOp kKnownOps[] = {
-    {"indexer_k_quant_and_cache, concat_and_cache_ds_mla, cp_gather_indexer_k_quant_cache",
-     "mla_cache_write", place_index_writers},
+    {"indexer_k_quant_and_cache, concat_and_cache_ds_mla, cp_gather_indexer_k_quant_cache", "layer",
+     place_index_writers},
     {"indexer_k_quant_and_cache, cp_gather_indexer_k_quant_cache", "mla_cache_write",
      place_index_writers},
-    {"indexer_k_quant_and_cache (MXFP4, FLAT page)", "mla_cache_write", place_mxfp4_writers},
-    {"indexer_logits_decode", "topk", place_decode_logits},
-    {"indexer_logits_prefill", "index_logits_prefill", place_prefill_logits},
-    {"indexer_quant_q", "index_query_quant", place_query_quant},
-    {"mxfp4_quant", "index_query_quant", place_mxfp4_quant},
-    {"fp8_cast", "index_query_quant", place_fp8_cast},
+    {"indexer_k_quant_and_cache (MXFP4, FLAT page)", "layer", place_mxfp4_writers},
+    {"indexer_logits_decode", "layer", place_decode_logits},
+    {"indexer_logits_prefill", "layer", place_prefill_logits},
+    {"indexer_quant_q", "fp8_cast", place_query_quant},
+    {"mxfp4_quant", "layer", place_mxfp4_quant},
+    {"fp8_cast", "fp8_cast", place_fp8_cast},
     {"convert_req_index_to_global_index, filter_and_convert_dcp_index, fetch_id_to_ragged",
-     "topk_slots", place_index_convert},
-    {"top_k_per_row", "topk", place_topk},
-    {"sparse_mla_decode", "sparse_attention", place_attention},
-    {"sparse_mla_prefill", "sparse_attention", place_attention},
+     "dcp_topk_merge", place_index_convert},
+    {"top_k_per_row", "layer", place_topk},
+    {"sparse_mla_decode", "layer", place_attention},
+    {"sparse_mla_prefill", "layer", place_attention},
     {"dcp_lse_merge", "dcp_attention_merge", place_attention_merge},
     {"layer_norm, rms_norm, sigmoid gate", "output_gate", place_norms},
 };

@@ -1,9 +1,12 @@
 #include "sources.hpp"
 
+#include <limits>
 #include <set>
 
 #include "../recording/names.hpp"
 #include "../recording/text.hpp"
+#include "dsakit/core/operations.hpp"
+#include "dsakit/reference/index_cache.hpp"
 #include "json.hpp"
 
 namespace dsakit::harness {
@@ -70,12 +73,12 @@ void read_contract(Draft& draft, const LayerKind& kind) {
                     {"hadamard", "none"},
                     {"index_fp8_encoding", encoding},
                     {"index_k_floor", "1e-4"},
+                    {"index_k_norm", draft.config["index_k_norm_type"]},
                     {"index_page_layout", "block_flat"},
                     {"index_q_floor", "1e-10"},
                     {"lse_base", "e"},
                     {"mla_fp8_encoding", encoding},
                     {"mla_record", "fp8_ds_mla"},
-                    {"mla_scale_read", "fp32"},
                     {"page_size", draft.config["page_size"]},
                     {"qmax", encoding == "e4m3fnuz" ? "224" : "448"},
                     {"rmsnorm_rounding", "two"},
@@ -88,6 +91,10 @@ void read_contract(Draft& draft, const LayerKind& kind) {
     draft.contract["index_k_floor"] = "7.052966104933725e-38"; // 6 * 2^-126 (spec 3.1)
     draft.contract["index_q_floor"] = "7.052966104933725e-38";
   }
+}
+
+bool has_attribute(const Operation& operation, std::string_view key) {
+  return operation.output_attributes.find(key) != std::string_view::npos;
 }
 
 /// Operations that this layer does not have, so that tensors do not land there.
@@ -110,12 +117,19 @@ void place_step(Draft& draft, const std::string& prefix, std::int64_t step, cons
       const bool is_input = place.find("/inputs/") != std::string_view::npos;
       if (!has_operation(operation, kind)) continue;
       Attributes attributes;
-      if (name == "logits" && !is_input)
-        attributes["accumulation"] = "exact"; // computed in float64 and rounded once
+      if (const Operation* known = find_operation(operation == "LOGITS" ? kind.logits : operation);
+          known && !is_input) {
+        // Computed in float64 and rounded at the end, from scales as they are stored.
+        if (has_attribute(*known, "accumulation")) attributes["accumulation"] = "exact";
+        if (has_attribute(*known, "mla_scale_read")) attributes["mla_scale_read"] = "fp32";
+      }
       draft.place({step, operation == "LOGITS" ? kind.logits : std::string(operation)},
                   is_input ? Side::inputs : Side::outputs, name, tensor, attributes);
     }
   }
+  const OperationId norm{step, "index_key_norm"};
+  draft.input(norm, "norm_weight", "weights.k_index_norm.weight");
+  draft.input(norm, "norm_bias", "weights.k_index_norm.bias");
   if (kind.mxfp4) { // scores take the raw weights and the query's own scales (spec 3.3)
     draft.input({step, kind.logits}, "index_weights", prefix + "index_weights");
     draft.input({step, kind.logits}, "index_q_scale", prefix + "index_q_scale");
@@ -134,6 +148,47 @@ Tensor per_token(const Tensor& query_lens, std::int64_t tokens, const Value& val
     for (std::int64_t i = 0; i < query_lens.as<std::int32_t>()[b]; ++i)
       out.as<std::int32_t>()[t++] = static_cast<std::int32_t>(value(b, i));
   return out;
+}
+
+/// The keys of a layer's prefill, out of the cache's pages: the file holds the cache alone. Tensors
+/// of another form are left to the checks that follow.
+Status add_keys(Draft& draft, const std::string& prefix, const OperationId& logits,
+                const std::vector<std::int64_t>& begin) {
+  const auto pages = parse_index_pages(draft.contract);
+  const DraftTensor* cache = draft.find(object_path(logits, Side::inputs, "index_cache"));
+  const DraftTensor* table = draft.find(object_path(logits, Side::inputs, "block_table"));
+  if (!pages || !cache || !table) return {};
+  const auto requests = static_cast<std::int64_t>(begin.size()) - 1;
+  if (cache->info.dtype != Dtype::uint8 || cache->info.shape.size() != 2 ||
+      table->info.dtype != Dtype::int32 || table->info.shape.size() != 2 ||
+      table->info.shape[0] != requests ||
+      !reference::check_index_pages(*pages, cache->info.shape[1]))
+    return {};
+  const std::int64_t columns = table->info.shape[1];
+  std::vector<std::int32_t> cu_seq_lens(1, 0);
+  for (std::size_t b = 0; b + 1 < begin.size(); ++b) {
+    if (begin[b + 1] - begin[b] > columns * pages->page_size)
+      return bad_input(draft.file().path() + ": " + prefix + "seq_lens: [" + std::to_string(b) +
+                       "]: found " + std::to_string(begin[b + 1] - begin[b]) +
+                       ", want at most the " + std::to_string(columns * pages->page_size) +
+                       " tokens of a row of block_table");
+    cu_seq_lens.push_back(static_cast<std::int32_t>(begin[b + 1]));
+  }
+  auto pool = draft.read(*cache);
+  if (!pool) return pool.status();
+  auto block_table = draft.read(*table);
+  if (!block_table) return block_table.status();
+  const bool fnuz = pages->index_fp8_encoding == Fp8Encoding::e4m3fnuz;
+  Tensor k_fp8(fnuz ? Dtype::float8_e4m3fnuz : Dtype::float8_e4m3fn,
+               {begin.back(), reference::kIndexHeadDim});
+  Tensor k_scale(Dtype::float32, {begin.back()});
+  DSAKIT_TRY(reference::index_cache_gather(
+      *pages, {pool->as<std::uint8_t>(), pool->shape[0], pool->shape[1]},
+      {block_table->as<std::int32_t>(), requests, columns}, cu_seq_lens, {}, begin.back(),
+      k_fp8.as<std::uint8_t>(), k_scale.as<float>()));
+  draft.add(logits, Side::inputs, "k_fp8", std::move(k_fp8), {{"reconstructed", "1"}});
+  draft.add(logits, Side::inputs, "k_scale", std::move(k_scale), {{"reconstructed", "1"}});
+  return {};
 }
 
 /// Row lengths, requests and windows of the logits (spec 2.7, 2.9).
@@ -178,16 +233,22 @@ Status add_rows(Draft& draft, const std::string& prefix, std::int64_t step, cons
     std::vector<std::int64_t> begin(1, 0); // of each request among the gathered keys
     for (std::int64_t b = 0; b < requests; ++b)
       begin.push_back(begin.back() + total[b]);
+    if (begin.back() > std::numeric_limits<std::int32_t>::max())
+      return bad_input(draft.file().path() + ": " + prefix + "seq_lens: found " +
+                       std::to_string(begin.back()) + " keys together, want at most 2147483647");
     const auto at = [&](std::int64_t b) { return begin[static_cast<std::size_t>(b)]; };
-    draft.add(logits, Side::inputs, "ks",
-              per_token(*query_lens, tokens, [&](std::int64_t b, std::int64_t) { return at(b); }));
+    Tensor ks = per_token(*query_lens, tokens, [&](std::int64_t b, std::int64_t) { return at(b); });
+    draft.add(logits, Side::inputs, "column_origin", ks); // columns count from the request's key 0
+    draft.add(logits, Side::inputs, "ks", std::move(ks));
+    DSAKIT_TRY(add_keys(draft, prefix, logits, begin));
     draft.add(logits, Side::inputs, "ke",
               per_token(*query_lens, tokens,
                         [&](std::int64_t b, std::int64_t i) { return at(b) + row_len(b, i); }));
   }
   draft.add(logits, Side::inputs, "row_lens", row_lens);
   draft.add(logits, Side::inputs, "row_request", row_request);
-  draft.add({step, "topk"}, Side::inputs, "row_lens", std::move(row_lens));
+  draft.add({step, "topk"}, Side::inputs, "row_lens", row_lens);
+  draft.add({step, "topk_slots"}, Side::inputs, "row_lens", std::move(row_lens));
   draft.add({step, "topk_slots"}, Side::inputs, "row_request", std::move(row_request));
   return {};
 }
@@ -204,7 +265,8 @@ Result<bool> place_layer_file(Draft& draft) {
     return bad_input(draft.file().path() + ": metadata config: found no JSON object, want one");
   for (const auto& [key, value] : config->items())
     draft.config[key] = value.is_string() ? value.get<std::string>() : value.dump();
-  for (const char* key : {"fp8_encoding", "page_size", "use_fp4", "output_gate", "q_lora_rank"})
+  for (const char* key :
+       {"fp8_encoding", "page_size", "use_fp4", "output_gate", "q_lora_rank", "index_k_norm_type"})
     if (!draft.config.count(key))
       return bad_input(draft.file().path() + ": metadata config: found no " + std::string(key));
   draft.config["softmax_scale"] = draft.metadata("softmax_scale");

@@ -54,10 +54,8 @@ struct Gather {
       rows = data.tensors.outputs.begin()->second.tensor.shape.at(0);
     const Dtype code = pages->index_fp8_encoding == Fp8Encoding::e4m3fn ? Dtype::float8_e4m3fn
                                                                         : Dtype::float8_e4m3fnuz;
-    gather.k_fp8 = Tensor(code, {rows, reference::kIndexHeadDim});
-    gather.k_scale = Tensor(Dtype::float32, {rows});
-    poison(gather.k_fp8);
-    poison(gather.k_scale);
+    gather.k_fp8 = poisoned(code, {rows, reference::kIndexHeadDim});
+    gather.k_scale = poisoned(Dtype::float32, {rows});
     if (k_fp8) gather.k_fp8.bytes = k_fp8->bytes;
     if (k_scale) gather.k_scale.bytes = k_scale->bytes;
     return gather;
@@ -124,12 +122,6 @@ public:
     return outputs;
   }
 
-  Result<std::vector<double>> bound(const OperationData&, std::string_view output,
-                                    Accumulation) const override {
-    return bad_input("index_cache_gather has no derived bound for " + std::string(output) +
-                     ", want gate exact");
-  }
-
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
     auto gather = Gather::load(data);
     DSAKIT_TRY(gather);
@@ -166,14 +158,8 @@ public:
 
     auto run = launch(device, params);
     DSAKIT_TRY(run);
-    const auto codes_intact = k_fp8->download(gather->k_fp8);
-    DSAKIT_TRY(codes_intact);
-    const auto scales_intact = k_scale->download(gather->k_scale);
-    DSAKIT_TRY(scales_intact);
-    if (!*codes_intact || !*scales_intact)
-      run->stray = StrayWrite{*codes_intact ? "k_scale" : "k_fp8", {}};
-    run->outputs.emplace("k_fp8", std::move(gather->k_fp8));
-    run->outputs.emplace("k_scale", std::move(gather->k_scale));
+    DSAKIT_TRY(take_output(*run, "k_fp8", *k_fp8, std::move(gather->k_fp8)));
+    DSAKIT_TRY(take_output(*run, "k_scale", *k_scale, std::move(gather->k_scale)));
     return run;
   }
 };

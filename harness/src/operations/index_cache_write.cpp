@@ -33,17 +33,10 @@ public:
     return std::vector<Expected>{std::move(cache)};
   }
 
-  Result<std::vector<double>> bound(const OperationData&, std::string_view output,
-                                    Accumulation) const override {
-    return bad_input("index_cache_write has no derived bound for " + std::string(output) +
-                     ", want gate exact");
-  }
-
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
     const auto contract = parse_index_key_quant(data.contract);
     DSAKIT_TRY(contract);
-    if (contract->activation_dtype != ActivationDtype::bf16)
-      return unsupported("activation_dtype: found fp16, want bf16");
+    DSAKIT_TRY(need_bf16(data.contract));
     if (contract->scale_kind != ScaleKind::ue8m0)
       return unsupported("scale_kind: found fp32, want ue8m0");
     const IndexPages& pages = contract->pages;
@@ -77,10 +70,7 @@ public:
 
     auto run = launch(device, params);
     DSAKIT_TRY(run);
-    const auto intact = device_cache->download(cache);
-    DSAKIT_TRY(intact);
-    if (!*intact) run->stray = StrayWrite{"index_cache", {}};
-    run->outputs.emplace("index_cache", std::move(cache));
+    DSAKIT_TRY(take_output(*run, "index_cache", *device_cache, std::move(cache)));
     return run;
   }
 };

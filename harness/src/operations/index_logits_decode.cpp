@@ -104,10 +104,8 @@ public:
         DeviceBuffer::upload(device, reinterpret_cast<const std::byte*>(decode->row_request.data()),
                              decode->row_request.size() * sizeof(std::int32_t));
     DSAKIT_TRY(row_request);
-    Tensor logits(Dtype::float32, decode->shape());
-    poison(logits);
-    const Tensor untouched = logits;
-    const auto device_logits = DeviceBuffer::upload(device, logits);
+    const Tensor untouched = poisoned(Dtype::float32, decode->shape());
+    const auto device_logits = DeviceBuffer::upload(device, untouched);
     DSAKIT_TRY(device_logits);
 
     optimized::IndexLogitsDecodeParams params{};
@@ -136,13 +134,8 @@ public:
 
     auto run = launch(device, params);
     DSAKIT_TRY(run);
-    const auto intact = device_logits->download(logits);
-    DSAKIT_TRY(intact);
-    if (!*intact) run->stray = StrayWrite{"logits", {}};
-    for (std::int64_t i = 0; i < logits.elements() && !run->stray; ++i)
-      if (!decode->in_row(i) && logits.as<std::uint32_t>()[i] != untouched.as<std::uint32_t>()[i])
-        run->stray = StrayWrite{"logits", coordinates(logits.shape, i)};
-    run->outputs.emplace("logits", std::move(logits));
+    DSAKIT_TRY(take_output(*run, "logits", *device_logits, untouched));
+    note_beyond(*run, "logits", untouched, [&](std::int64_t i) { return decode->in_row(i); });
     return run;
   }
 };

@@ -8,14 +8,12 @@
 namespace dsakit::harness {
 
 Result<PageGeometry> page_geometry(const RecordedTensor& cache, const IndexPages& pages) {
-  PageGeometry geometry{cache.tensor.shape.at(0), 0, 0};
-  if (geometry.pages > 0)
-    geometry.stride = static_cast<std::int64_t>(cache.tensor.bytes.size()) / geometry.pages;
+  PageGeometry geometry{cache.tensor.shape.at(0), cache.tensor.shape.at(1), 0};
   if (const auto attribute = cache.attributes.find("page_offset");
       attribute != cache.attributes.end())
     geometry.offset = std::strtoll(attribute->second.c_str(), nullptr, 10);
   const std::int64_t page_bytes = pages.page_size * (reference::kIndexHeadDim + 4);
-  if (geometry.pages > 0 && (geometry.offset < 0 || geometry.offset > geometry.stride - page_bytes))
+  if (geometry.offset < 0 || geometry.offset > geometry.stride - page_bytes)
     return bad_input("index_cache: found page_offset " + std::to_string(geometry.offset) +
                      " in rows of " + std::to_string(geometry.stride) + " bytes, want room for " +
                      std::to_string(page_bytes) + " bytes, a page of " +

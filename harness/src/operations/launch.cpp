@@ -35,8 +35,27 @@ Result<bool> DeviceBuffer::download(Tensor& tensor) const {
   return intact(image.data()) && intact(image.data() + kGuard + bytes_);
 }
 
-void poison(Tensor& tensor) {
-  std::fill(tensor.bytes.begin(), tensor.bytes.end(), std::byte{0xFF});
+Status need_bf16(const ContractValues& contract) {
+  const auto dtype = parse_activation_dtype(contract);
+  DSAKIT_TRY(dtype);
+  if (*dtype != ActivationDtype::bf16)
+    return unsupported("activation_dtype: found fp16, want bf16");
+  return {};
+}
+
+Tensor poisoned(Dtype dtype, Shape shape) {
+  Tensor tensor(dtype, std::move(shape));
+  std::fill(tensor.bytes.begin(), tensor.bytes.end(), poison_byte(dtype));
+  return tensor;
+}
+
+Status take_output(KernelRun& run, const std::string& name, const DeviceBuffer& buffer,
+                   Tensor tensor) {
+  const auto intact = buffer.download(tensor);
+  DSAKIT_TRY(intact);
+  if (!*intact && !run.stray) run.stray = StrayWrite{name, {}};
+  run.outputs.insert_or_assign(name, std::move(tensor));
+  return {};
 }
 
 } // namespace dsakit::harness

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,8 +48,36 @@ private:
   std::size_t bytes_;
 };
 
-/// Fills every byte with 0xFF: NaN as e4m3fn and float, -1 as an id.
-void poison(Tensor& tensor);
+/// The byte that poisons an output of that dtype: 0xFF makes NaN as e4m3fn, bf16 and float. Of an
+/// id that would be -1, which is a right one, so it is 0xFE there.
+constexpr std::byte poison_byte(Dtype dtype) {
+  return dtype == Dtype::int32 ? std::byte{0xFE} : std::byte{0xFF};
+}
+
+/// unsupported for activations of another dtype, which no kernel takes.
+Status need_bf16(const ContractValues& contract);
+
+/// A tensor full of poison.
+Tensor poisoned(Dtype dtype, Shape shape);
+
+/// Downloads the output `name` of `run` from `buffer`, as a tensor of the form of `tensor`; notes
+/// what was written beside it.
+Status take_output(KernelRun& run, const std::string& name, const DeviceBuffer& buffer,
+                   Tensor tensor);
+
+/// Notes the first element of an output that the kernel may not write, and wrote: it differs from
+/// `untouched`.
+template <class MayWrite>
+void note_beyond(KernelRun& run, const std::string& name, const Tensor& untouched,
+                 MayWrite may_write) {
+  const Tensor& got = run.outputs.at(name);
+  const std::size_t size = size_of(got.dtype);
+  for (std::int64_t i = 0; i < got.elements() && !run.stray; ++i) {
+    const std::size_t at = static_cast<std::size_t>(i) * size;
+    if (!may_write(i) && std::memcmp(&got.bytes[at], &untouched.bytes[at], size) != 0)
+      run.stray = StrayWrite{name, coordinates(got.shape, i)};
+  }
+}
 
 /// Picks the kernel, launches it once and waits.
 template <class Params>

@@ -1,13 +1,47 @@
 #include "dsakit/harness/operations.hpp"
 
+#include <algorithm>
+
+#include "../replay/names.hpp"
 #include "adapters.hpp"
 
 namespace dsakit::harness {
 
+const RecordedTensor& OperationData::output(std::string_view name) const {
+  return std::find_if(tensors.outputs.begin(), tensors.outputs.end(),
+                      [&](const auto& item) {
+                        return output_of(item.first, item.second.attributes) == name;
+                      })
+      ->second;
+}
+
+Result<std::vector<double>> OperationAdapter::bound(const OperationData& data,
+                                                    std::string_view output, Accumulation) const {
+  return bad_input(data.id.operation + " has no derived bound for " + std::string(output) +
+                   ", want gate exact");
+}
+
+Result<Mask> OperationAdapter::valid_set(const OperationData& data, const Tensor&) const {
+  return bad_input(data.id.operation + " has no sets to compare, want another gate than topk_set");
+}
+
 const OperationAdapter* find_adapter(std::string_view operation) {
-  if (operation == "index_cache_write") return &index_cache_write_adapter();
-  if (operation == "index_cache_gather") return &index_cache_gather_adapter();
-  if (operation == "index_logits_decode") return &index_logits_decode_adapter();
+  using Adapter = const OperationAdapter& (*)();
+  static constexpr std::pair<std::string_view, Adapter> kAdapters[] = {
+      {"index_query_quant", index_query_quant_adapter},
+      {"index_weights_fold", index_weights_fold_adapter},
+      {"index_key_norm", index_key_norm_adapter},
+      {"index_cache_write", index_cache_write_adapter},
+      {"index_cache_gather", index_cache_gather_adapter},
+      {"index_logits_prefill", index_logits_prefill_adapter},
+      {"index_logits_decode", index_logits_decode_adapter},
+      {"topk", topk_adapter},
+      {"mla_cache_write", mla_cache_write_adapter},
+      {"topk_slots", topk_slots_adapter},
+      {"sparse_attention", sparse_attention_adapter},
+  };
+  for (const auto& [name, adapter] : kAdapters)
+    if (name == operation) return &adapter();
   return nullptr;
 }
 

@@ -1,5 +1,7 @@
 #include "atomic_file.hpp"
 
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -11,6 +13,33 @@
 
 namespace dsakit::harness {
 namespace {
+
+/// A temporary file that exists, where a signal handler finds it.
+struct Unfinished {
+  std::atomic_flag taken;
+  std::atomic<bool> named{false};
+  char path[4096];
+};
+/// One that finds no place here is left behind by Ctrl-C, nothing worse.
+std::array<Unfinished, 16> unfinished;
+static_assert(std::atomic<bool>::is_always_lock_free, "read from a signal handler");
+
+void add_unfinished(const std::string& path) {
+  for (Unfinished& place : unfinished) {
+    if (path.size() >= sizeof place.path || place.taken.test_and_set()) continue;
+    std::memcpy(place.path, path.c_str(), path.size() + 1);
+    place.named = true;
+    return;
+  }
+}
+
+void remove_from_unfinished(const std::string& path) {
+  for (Unfinished& place : unfinished)
+    if (place.named && path == place.path) {
+      place.named = false;
+      place.taken.clear();
+    }
+}
 
 Status cannot_write(const std::string& target, int error) {
   return bad_input(target + ": cannot be written: " + std::strerror(error));
@@ -49,6 +78,11 @@ Status check_not_input(const std::string& target, const std::string& input) {
   return {};
 }
 
+void remove_unfinished_outputs() noexcept {
+  for (const Unfinished& place : unfinished)
+    if (place.named) ::unlink(place.path);
+}
+
 Result<AtomicFile> AtomicFile::create(const std::string& target) {
   DSAKIT_TRY(check_replaceable(target, target));
   auto followed = follow_links(target);
@@ -68,6 +102,7 @@ Result<AtomicFile> AtomicFile::create(const std::string& target) {
   if (descriptor < 0) return cannot_write(target, errno);
   ::close(descriptor);
   file.temporary_ = temporary;
+  add_unfinished(temporary);
   return file;
 }
 
@@ -83,7 +118,9 @@ AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
 }
 
 AtomicFile::~AtomicFile() {
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  if (temporary_.empty()) return;
+  ::unlink(temporary_.c_str());
+  remove_from_unfinished(temporary_);
 }
 
 Status AtomicFile::commit() {
@@ -96,6 +133,7 @@ Status AtomicFile::commit() {
   DSAKIT_TRY(check_replaceable(target_, destination_)); // it may have come since create()
   if (std::rename(temporary_.c_str(), destination_.c_str()) != 0)
     return cannot_write(target_, errno);
+  remove_from_unfinished(temporary_);
   temporary_.clear();
   return {};
 }

@@ -49,15 +49,17 @@ std::span<const std::int32_t> int32s(const Tensor& tensor) {
   return {tensor.as<std::int32_t>(), tensor.bytes.size() / sizeof(std::int32_t)};
 }
 
-Status check_write(const Ids& ids, std::int64_t page_size) {
+/// Slots of a cache that is written with rows of `rows`.
+Status check_write(const Ids& ids, std::string_view rows, std::string_view cache,
+                   std::int64_t page_size) {
   auto slots = ids.input("slot_mapping");
   if (!slots) return slots.status();
   const std::int64_t tokens = slots->elements();
-  const TensorInfo& index_k = *ids.info(Side::inputs, "index_k");
-  if (index_k.shape[0] < tokens)
-    return ids.fail("index_k", "axis 0", std::to_string(index_k.shape[0]) + " rows",
+  const TensorInfo& written = *ids.info(Side::inputs, rows);
+  if (written.shape[0] < tokens)
+    return ids.fail(rows, "axis 0", std::to_string(written.shape[0]) + " rows",
                     "at least the " + std::to_string(tokens) + " of slot_mapping");
-  const std::int64_t pool = ids.info(Side::inputs, "index_cache")->shape[0] * page_size;
+  const std::int64_t pool = ids.info(Side::inputs, cache)->shape[0] * page_size;
   std::set<std::int64_t> taken; // of two tokens in one slot either may stay: nothing to compare
   for (std::int64_t t = 0; t < tokens; ++t) {
     const std::int64_t slot = slots->as<std::int64_t>()[t];
@@ -107,6 +109,9 @@ Status check_gather(const Ids& ids, const OperationTensors& op, std::int64_t pag
     row_request = std::move(*loaded);
   }
   const std::int64_t rows = k_scale->shape[0];
+  if (const std::int64_t last = cu_seq_lens->elements() - 1; cu[last] > rows)
+    return ids.fail("cu_seq_lens", at(last), std::to_string(cu[last]),
+                    "at most the " + std::to_string(rows) + " gathered rows");
   const auto of_row = gather_requests(int32s(*cu_seq_lens), int32s(row_request), rows);
   const std::int64_t columns = table->shape[1];
   const std::int64_t pages = ids.info(Side::inputs, "index_cache")->shape[0];
@@ -172,6 +177,90 @@ Status check_logits(const Ids& ids, const OperationTensors& op, std::int64_t pag
   return {};
 }
 
+/// Windows [ks, ke) of rows that have one: keys that exist, in columns that exist.
+Status check_windows(const Ids& ids, const OperationTensors& op) {
+  auto ks = ids.input("ks");
+  if (!ks) return ks.status();
+  auto ke = ids.input("ke");
+  if (!ke) return ke.status();
+  Tensor origin(Dtype::int32, ks->shape);
+  if (ids.info(Side::inputs, "column_origin")) {
+    auto loaded = ids.input("column_origin");
+    if (!loaded) return loaded.status();
+    origin = std::move(*loaded);
+  }
+  const std::int64_t keys = ids.info(Side::inputs, "k_scale")->shape[0];
+  const std::int64_t columns = op.outputs.front().shape[1];
+  for (std::int64_t r = 0; r < ks->elements(); ++r) {
+    const std::int64_t first = ks->as<std::int32_t>()[r], end = ke->as<std::int32_t>()[r];
+    if (first >= end) continue;
+    if (first < 0) return ids.fail("ks", at(r), std::to_string(first), range(0, keys - 1));
+    if (end > keys) return ids.fail("ke", at(r), std::to_string(end), range(0, keys));
+    const std::int64_t column = origin.as<std::int32_t>()[r];
+    if (column > first)
+      return ids.fail("column_origin", at(r), std::to_string(column),
+                      "at most the first key, " + std::to_string(first));
+    if (end - column > columns)
+      return ids.fail("ke", at(r), std::to_string(end - column) + " columns",
+                      "at most the " + std::to_string(columns) + " of logits");
+  }
+  return {};
+}
+
+Status check_row_lens(const Ids& ids) {
+  auto row_lens = ids.input("row_lens");
+  if (!row_lens) return row_lens.status();
+  const std::int64_t keys = ids.info(Side::inputs, "logits")->shape[1];
+  for (std::int64_t r = 0; r < row_lens->elements(); ++r)
+    if (const std::int64_t length = row_lens->as<std::int32_t>()[r]; length > keys)
+      return ids.fail("row_lens", at(r), std::to_string(length),
+                      "at most the " + std::to_string(keys) + " columns of logits");
+  return {};
+}
+
+/// Positions, where the recording says how long their rows are. Without that anything may stand
+/// there: what has no slot becomes -1 by definition (spec 5.1).
+Status check_positions(const Ids& ids, std::int64_t page_size) {
+  if (!ids.info(Side::inputs, "row_lens")) return {};
+  auto row_lens = ids.input("row_lens");
+  if (!row_lens) return row_lens.status();
+  auto indices = ids.input("topk_indices");
+  if (!indices) return indices.status();
+  auto row_request = ids.input("row_request");
+  if (!row_request) return row_request.status();
+  const Shape& table = ids.info(Side::inputs, "block_table")->shape;
+  const std::int64_t k = indices->shape[1];
+  for (std::int64_t r = 0; r < indices->shape[0]; ++r) {
+    const std::int64_t length = row_lens->as<std::int32_t>()[r];
+    if (length > table[1] * page_size)
+      return ids.fail("row_lens", at(r), std::to_string(length),
+                      "at most the " + std::to_string(table[1] * page_size) +
+                          " tokens of a row of block_table");
+    const std::int64_t request = row_request->as<std::int32_t>()[r];
+    if (length > 0 && (request < 0 || request >= table[0]))
+      return ids.fail("row_request", at(r), std::to_string(request), range(0, table[0] - 1));
+    for (std::int64_t i = 0; i < k; ++i)
+      if (const std::int64_t position = indices->as<std::int32_t>()[r * k + i];
+          position != -1 && (position < 0 || position >= length))
+        return ids.fail("topk_indices", at(r, i), "position " + std::to_string(position),
+                        range(-1, std::max<std::int64_t>(length, 0) - 1));
+  }
+  return {};
+}
+
+Status check_slots(const Ids& ids) {
+  auto slots = ids.input("slots");
+  if (!slots) return slots.status();
+  const Shape& cache = ids.info(Side::inputs, "mla_cache")->shape;
+  const std::int64_t pool = cache[0] * cache[1];
+  const std::int64_t k = slots->shape[1];
+  for (std::int64_t i = 0; i < slots->elements(); ++i)
+    if (const std::int64_t slot = slots->as<std::int32_t>()[i]; slot < -1 || slot >= pool)
+      return ids.fail("slots", at(i / k, i % k), "slot " + std::to_string(slot),
+                      range(-1, pool - 1));
+  return {};
+}
+
 } // namespace
 
 std::vector<std::int64_t> gather_requests(std::span<const std::int32_t> cu_seq_lens,
@@ -192,12 +281,18 @@ std::vector<std::int64_t> gather_requests(std::span<const std::int32_t> cu_seq_l
 
 Status check_ids(const OperationTensors& op, const ContractValues& contract,
                  const TensorLookup& payload) {
-  auto pages = parse_index_pages(contract);
   const Ids ids(op, payload);
-  if (op.id.operation == "index_cache_write") return check_write(ids, pages->page_size);
-  if (op.id.operation == "index_cache_gather")
-    return check_gather(ids, op, pages->page_size, payload);
-  if (op.id.operation == "index_logits_decode") return check_logits(ids, op, pages->page_size);
+  const auto page_size = [&] { return *parse_page_size(contract); };
+  const std::string& operation = op.id.operation;
+  if (operation == "index_cache_write")
+    return check_write(ids, "index_k", "index_cache", page_size());
+  if (operation == "index_cache_gather") return check_gather(ids, op, page_size(), payload);
+  if (operation == "index_logits_prefill") return check_windows(ids, op);
+  if (operation == "index_logits_decode") return check_logits(ids, op, page_size());
+  if (operation == "topk") return check_row_lens(ids);
+  if (operation == "mla_cache_write") return check_write(ids, "kv_c", "mla_cache", page_size());
+  if (operation == "topk_slots") return check_positions(ids, page_size());
+  if (operation == "sparse_attention") return check_slots(ids);
   return {};
 }
 

@@ -408,8 +408,8 @@ Status RecordingReader::State::load_step(const std::string& name) {
 
 Status RecordingReader::State::check_operations() {
   for (const OperationEntry& entry : entries)
-    DSAKIT_TRY(
-        check_structure({path, entry.id, entry.inputs, entry.outputs}, contract_of(entry.id.step)));
+    DSAKIT_TRY(check_structure({path, entry.id, entry.inputs, entry.outputs, config},
+                               contract_of(entry.id.step)));
   return {};
 }
 
@@ -511,7 +511,8 @@ Result<RecordedOperation> RecordingReader::read(const OperationId& id,
   if (!entry)
     return fail(state_->path, "/steps/" + std::to_string(id.step) + "/" + id.operation,
                 "is missing");
-  const OperationTensors tensors{state_->path, entry->id, entry->inputs, entry->outputs};
+  const OperationTensors tensors{state_->path, entry->id, entry->inputs, entry->outputs,
+                                 state_->config};
   DSAKIT_TRY(check_replayable(tensors, contract));
   DSAKIT_TRY(check_structure(tensors, contract));
   RecordedOperation out;

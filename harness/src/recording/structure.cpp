@@ -3,46 +3,19 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <limits>
 #include <optional>
 #include <sstream>
 
 #include "dsakit/core/operations.hpp"
+#include "dsakit/harness/contract_keys.hpp"
 #include "hdf5.hpp"
 #include "names.hpp"
+#include "tensor_rules.hpp"
 #include "text.hpp"
 
 namespace dsakit::harness {
 namespace {
-
-/// Shape of a tensor: a name is an extent that all tensors of the operation share, "requests+1" one
-/// more than it. dtype: a dtype name, or "fp8" and "activation" for what the contract says.
-struct TensorRule {
-  std::string_view operation;
-  std::string_view tensor; ///< inputs and outputs of one name look the same
-  std::string_view dtype;
-  std::string_view shape;
-};
-
-constexpr TensorRule kRules[] = {
-    {"index_cache_write", "index_k", "activation", "keys 128"},
-    {"index_cache_write", "slot_mapping", "int64", "tokens"},
-    {"index_cache_write", "index_cache", "uint8", "pages bytes"},
-
-    {"index_cache_gather", "index_cache", "uint8", "pages bytes"},
-    {"index_cache_gather", "block_table", "int32", "requests columns"},
-    {"index_cache_gather", "cu_seq_lens", "int32", "requests+1"},
-    {"index_cache_gather", "row_request", "int32", "rows"},
-    {"index_cache_gather", "k_fp8", "fp8", "rows 128"},
-    {"index_cache_gather", "k_scale", "float32", "rows"},
-
-    {"index_logits_decode", "index_q_fp8", "fp8", "rows heads 128"},
-    {"index_logits_decode", "index_cache", "uint8", "pages bytes"},
-    {"index_logits_decode", "index_weights_folded", "float32", "rows heads"},
-    {"index_logits_decode", "block_table", "int32", "requests columns"},
-    {"index_logits_decode", "row_lens", "int32", "rows"},
-    {"index_logits_decode", "row_request", "int32", "rows"},
-    {"index_logits_decode", "logits", "float32", "rows keys"},
-};
 
 std::vector<std::string> words(std::string_view text) {
   std::istringstream in{std::string(text)};
@@ -63,37 +36,76 @@ const TensorInfo* find_tensor(const std::vector<TensorInfo>& tensors, std::strin
   return nullptr;
 }
 
-bool is_mxfp4(IndexPageLayout layout) {
-  return layout == IndexPageLayout::flat || layout == IndexPageLayout::preshuffle64;
+/// Why this version records the operation and does not replay it; empty where it does.
+std::string only_recorded(const OperationTensors& op, const Operation& known,
+                          const ContractValues& contract) {
+  const auto says = [&](std::string_view key, std::string_view value) {
+    const auto found = contract.find(std::string(key));
+    return has_word(known.contract, key) && found != contract.end() && found->second == value;
+  };
+  for (const char* layout : {"flat", "preshuffle64"})
+    if (says("index_page_layout", layout))
+      return "index_page_layout " + std::string(layout) + " (MXFP4)";
+  if (says("mla_record", "bf16")) return "mla_record bf16";
+  for (const auto* side : {&op.inputs, &op.outputs})
+    if (find_tensor(*side, "index_q_packed")) return "index_q_packed (MXFP4)";
+  return "";
+}
+
+/// What the operation takes from the contract, in types: values that do not go together fail.
+Status parse_contract(const Operation& known, const ContractValues& contract) {
+  const auto takes = [&](std::string_view key) { return has_word(known.contract, key); };
+  if (takes("index_page_layout")) DSAKIT_TRY(parse_index_pages(contract));
+  if (takes("index_k_floor")) DSAKIT_TRY(parse_index_key_quant(contract));
+  if (takes("index_q_floor")) DSAKIT_TRY(parse_index_query_quant(contract));
+  if (takes("mla_fp8_encoding") && takes("qmax")) DSAKIT_TRY(parse_mla_quant(contract));
+  if (takes("page_size")) DSAKIT_TRY(parse_page_size(contract));
+  for (const std::string& key : words(known.contract))
+    DSAKIT_TRY(check_contract_value(key, contract.at(key)));
+  return {};
 }
 
 /// The keys that the operation needs, present and well-formed.
-Result<IndexPages> check_contract(const OperationTensors& op, const Operation& known,
-                                  const ContractValues& contract) {
+Status check_keys(const OperationTensors& op, const Operation& known,
+                  const ContractValues& contract) {
   const std::string where = "/contract (step " + std::to_string(op.id.step) + ")";
   for (const std::string& key : words(known.contract))
     if (!contract.count(key))
       return hdf5::fail(op.path, where, "found no key " + key + ", want it for " + op.id.operation);
-  auto pages = parse_index_pages(contract);
-  if (!pages) return hdf5::fail(op.path, where, pages.status().what());
-  if (has_word(known.contract, "qmax"))
-    if (auto quant = parse_index_key_quant(contract); !quant)
-      return hdf5::fail(op.path, where, quant.status().what());
-  return pages;
+  if (const Status parsed = parse_contract(known, contract); !parsed)
+    return hdf5::fail(op.path, where, parsed.what());
+  for (const std::string& key : words(known.config)) {
+    const auto value = op.config.find(key);
+    if (value == op.config.end())
+      return hdf5::fail(op.path, "/config",
+                        "found no key " + key + ", want it for " + op.id.operation);
+    if (!parse_number(value->second))
+      return hdf5::fail(op.path, "/config",
+                        key + ": found " + in_quotes(value->second) + ", want a number > 0");
+  }
+  return {};
 }
 
-Dtype wanted_dtype(std::string_view text, const ContractValues& contract) {
-  if (text == "fp8")
-    return contract.at("index_fp8_encoding") == "e4m3fnuz" ? Dtype::float8_e4m3fnuz
-                                                           : Dtype::float8_e4m3fn;
-  if (text == "activation")
+/// The dtypes that a tensor may have.
+std::vector<Dtype> wanted_dtypes(std::string_view text, const ContractValues& contract) {
+  const auto activation = [&] {
     return contract.at("activation_dtype") == "fp16" ? Dtype::float16 : Dtype::bfloat16;
-  return *parse_dtype(text);
+  };
+  if (text == "fp8")
+    return {contract.at("index_fp8_encoding") == "e4m3fnuz" ? Dtype::float8_e4m3fnuz
+                                                            : Dtype::float8_e4m3fn};
+  if (text == "activation") return {activation()};
+  if (text == "parameter") return {Dtype::float32, activation()};
+  return {*parse_dtype(text)};
 }
 
 /// Extents by name, with the object that fixed each.
 class SharedExtents {
 public:
+  void fix(const std::string& axis, std::int64_t value, const std::string& from) {
+    known_.emplace(axis, Extent{value, from});
+  }
+
   /// The shape that `rule` asks for, given what other tensors fixed; empty if `shape` fits.
   std::string mismatch(const TensorInfo& tensor, std::string_view rule) {
     const auto axes = words(rule);
@@ -133,11 +145,14 @@ private:
 
 Status check_tensor(const OperationTensors& op, const TensorInfo& tensor, const TensorRule& rule,
                     const ContractValues& contract, SharedExtents& extents) {
-  const Dtype dtype = wanted_dtype(rule.dtype, contract);
-  if (tensor.dtype != dtype)
+  const auto dtypes = wanted_dtypes(rule.dtype, contract);
+  if (std::find(dtypes.begin(), dtypes.end(), tensor.dtype) == dtypes.end()) {
+    std::string wanted;
+    for (Dtype dtype : dtypes)
+      wanted += (wanted.empty() ? "" : " or ") + std::string(name(dtype));
     return hdf5::fail(op.path, tensor.object,
-                      "found dtype " + std::string(name(tensor.dtype)) + ", want " +
-                          std::string(name(dtype)));
+                      "found dtype " + std::string(name(tensor.dtype)) + ", want " + wanted);
+  }
   if (const std::string wanted = extents.mismatch(tensor, rule.shape); !wanted.empty())
     return hdf5::fail(op.path, tensor.object,
                       "found shape " + to_string(tensor.shape) + ", want " + wanted);
@@ -165,6 +180,29 @@ Result<std::int64_t> check_page(const OperationTensors& op, const TensorInfo& ca
   return offset;
 }
 
+/// One block_stride for all recorded slots: without the attribute that is page_size.
+Status check_block_stride(const OperationTensors& op, std::int64_t page_size) {
+  std::optional<std::int64_t> first;
+  for (const TensorInfo& slots : op.outputs) {
+    std::int64_t stride = page_size;
+    if (const auto found = slots.attributes.find("block_stride"); found != slots.attributes.end()) {
+      const std::string& text = found->second;
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), stride);
+      if (error != std::errc{} || end != text.data() + text.size() || stride < page_size ||
+          stride > std::numeric_limits<std::int32_t>::max())
+        return hdf5::fail(op.path, slots.object,
+                          "found block_stride " + in_quotes(text) + ", want slots >= page_size " +
+                              std::to_string(page_size));
+    }
+    if (first.value_or(stride) != stride)
+      return hdf5::fail(op.path, slots.object,
+                        "found block_stride " + std::to_string(stride) + ", want " +
+                            std::to_string(*first) + " as in the other slots of the step");
+    first = stride;
+  }
+  return {};
+}
+
 /// Every output of the operation is there, and nothing that would never be compared.
 Status check_outputs(const OperationTensors& op, const Operation& known) {
   for (const TensorInfo& tensor : op.outputs) {
@@ -172,13 +210,14 @@ Status check_outputs(const OperationTensors& op, const Operation& known) {
       return hdf5::fail(op.path, tensor.object,
                         "found output " + in_quotes(tensor.output()) +
                             ", want one of: " + std::string(known.outputs));
-    if (!has_word(known.accumulating, tensor.output())) continue;
-    const auto text = tensor.attributes.find("accumulation");
-    if (text == tensor.attributes.end())
-      return hdf5::fail(op.path, tensor.object,
-                        "found no attribute accumulation, want exact | fp32 | sm90_wgmma_fp8");
-    if (auto accumulation = parse_accumulation(text->second); !accumulation)
-      return hdf5::fail(op.path, tensor.object, accumulation.status().what());
+    for (const std::string& key : words(known.output_attributes)) {
+      const auto text = tensor.attributes.find(key);
+      if (text == tensor.attributes.end())
+        return hdf5::fail(op.path, tensor.object,
+                          "found no attribute " + key + ", want " + contract_key_values(key));
+      if (const Status value = check_contract_value(key, text->second); !value)
+        return hdf5::fail(op.path, tensor.object, value.what());
+    }
   }
   for (const std::string& output : words(known.outputs))
     if (std::none_of(op.outputs.begin(), op.outputs.end(),
@@ -192,30 +231,33 @@ Status check_outputs(const OperationTensors& op, const Operation& known) {
 Status check_replayable(const OperationTensors& op, const ContractValues& contract) {
   const Operation* known = find_operation(op.id.operation);
   if (!known) return {};
-  auto pages = check_contract(op, *known, contract);
-  if (!pages) return pages.status();
-  if (is_mxfp4(pages->index_page_layout))
-    return unsupported(op.path + ": /steps/" + std::to_string(op.id.step) + "/" + op.id.operation +
-                       ": index_page_layout " + std::string(name(pages->index_page_layout.value)) +
-                       " (MXFP4) is recorded, but not replayed by this version");
-  return {};
+  const std::string why = only_recorded(op, *known, contract);
+  if (why.empty()) return {};
+  return unsupported(op.path + ": /steps/" + std::to_string(op.id.step) + "/" + op.id.operation +
+                     ": " + why + " is recorded, but not replayed by this version");
 }
 
 Status check_structure(const OperationTensors& op, const ContractValues& contract) {
   const Operation* known = find_operation(op.id.operation);
-  if (!known) return {};
-  auto pages = check_contract(op, *known, contract);
-  if (!pages) return pages.status();
-  if (is_mxfp4(pages->index_page_layout)) return {};
-
+  if (!known || !only_recorded(op, *known, contract).empty()) return {};
+  DSAKIT_TRY(check_keys(op, *known, contract));
   DSAKIT_TRY(check_outputs(op, *known));
   for (const std::string& input : words(known->inputs))
     if (!find_tensor(op.inputs, input))
       return hdf5::fail(op.path, object_path(op.id, Side::inputs, input), "is missing");
 
+  if (op.id.operation == "index_key_norm" && contract.at("index_k_norm") == "layernorm" &&
+      !find_tensor(op.inputs, "norm_bias"))
+    return hdf5::fail(op.path, object_path(op.id, Side::inputs, "norm_bias"),
+                      "is missing, want it for layernorm");
+  if (op.id.operation == "topk_slots")
+    DSAKIT_TRY(check_block_stride(op, *parse_page_size(contract)));
+
   SharedExtents extents;
+  if (has_word(known->contract, "page_size"))
+    extents.fix("page_size", *parse_page_size(contract), "the contract");
   std::optional<std::int64_t> page_offset;
-  for (const TensorRule& rule : kRules) {
+  for (const TensorRule& rule : kTensorRules) {
     if (rule.operation != op.id.operation) continue;
     for (const auto* side : {&op.inputs, &op.outputs})
       for (const TensorInfo& tensor : *side) {
@@ -223,7 +265,7 @@ Status check_structure(const OperationTensors& op, const ContractValues& contrac
         if ((is_output ? tensor.output() : tensor.name()) != rule.tensor) continue;
         DSAKIT_TRY(check_tensor(op, tensor, rule, contract, extents));
         if (rule.tensor != "index_cache") continue;
-        auto offset = check_page(op, tensor, pages->page_size);
+        auto offset = check_page(op, tensor, *parse_page_size(contract));
         if (!offset) return offset.status();
         if (page_offset.value_or(*offset) != *offset)
           return hdf5::fail(op.path, tensor.object,

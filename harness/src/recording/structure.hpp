@@ -17,14 +17,14 @@ struct OperationTensors {
   const OperationId& id;
   const std::vector<TensorInfo>& inputs;
   const std::vector<TensorInfo>& outputs;
+  const Attributes& config; ///< of the file
 };
 
-/// Contract keys, required tensors, dtypes and shapes of an operation in kOperations. For an MXFP4
-/// layout only the contract is checked: this version records those operations but does not replay
-/// them. ok for operations that are only recorded.
+/// Contract and config keys, required tensors, dtypes and shapes of an operation in kOperations. ok
+/// for operations that are only recorded, and where check_replayable is not ok.
 Status check_structure(const OperationTensors& operation, const ContractValues& contract);
 
-/// unsupported where the contract names an MXFP4 layout for an operation in kOperations.
+/// unsupported for MXFP4 and MLA rows of bf16, which this version records and does not replay.
 Status check_replayable(const OperationTensors& operation, const ContractValues& contract);
 
 /// The request of each gathered row, -1 for a row that belongs to none and is skipped: the one that

@@ -11,6 +11,19 @@ using hdf5::fail;
 using hdf5::Handle;
 using hdf5::last_error;
 
+namespace {
+
+constexpr unsigned kMaxInHeader = 65535; // HDF5's own limit
+
+/// No times, and attributes in the object's header, which has a checksum from end to end. HDF5's
+/// trees of many attributes have bytes that no checksum covers.
+void set_object_properties(hid_t creation) {
+  H5Pset_obj_track_times(creation, false);
+  H5Pset_attr_phase_change(creation, kMaxInHeader, kMaxInHeader);
+}
+
+} // namespace
+
 struct RecordingWriter::State {
   std::string path;
   AtomicFile target; // before `file`, so that HDF5 closes first
@@ -35,10 +48,13 @@ struct RecordingWriter::State {
 Status RecordingWriter::State::create() {
   hdf5::initialise();
   Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
-  H5Pset_obj_track_times(creation, false);
+  set_object_properties(creation);
   Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
   H5Pset_file_locking(access, false, true);
+  // No space in reserve: a changed byte there would go unnoticed.
+  H5Pset_meta_block_size(access, 0);
+  H5Pset_small_data_block_size(access, 0);
   file = Handle(H5Fcreate(target.temporary().c_str(), H5F_ACC_TRUNC, creation, access), H5Fclose);
   if (!file || hdf5::write_attribute(file, "format", kRecordingFormat) < 0 ||
       hdf5::write_attribute(file, "level", "full") < 0)
@@ -52,7 +68,8 @@ Status RecordingWriter::State::group(const std::string& name) {
   if (name.empty() || !groups.insert(name).second) return {};
   DSAKIT_TRY(group(name.substr(0, name.rfind('/'))));
   Handle creation(H5Pcreate(H5P_GROUP_CREATE), H5Pclose);
-  H5Pset_obj_track_times(creation, false);
+  set_object_properties(creation);
+  H5Pset_link_phase_change(creation, kMaxInHeader, kMaxInHeader);
   Handle created(H5Gcreate2(file, name.c_str(), H5P_DEFAULT, creation, H5P_DEFAULT), H5Gclose);
   if (!created) return failed(name);
   return {};
@@ -86,7 +103,7 @@ Status RecordingWriter::State::add(const TensorInfo& info, const BlockSource& so
   Handle space(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr),
                H5Sclose);
   Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
-  H5Pset_obj_track_times(creation, false);
+  set_object_properties(creation);
   if (element_count(info.shape) != 0) { // nothing to check in an empty one
     const hdf5::Extents chunk = hdf5::chunk_shape(info.shape, element_bytes);
     H5Pset_chunk(creation, static_cast<int>(chunk.size()), chunk.data());

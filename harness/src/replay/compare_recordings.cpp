@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <memory>
 
 #include "dsakit/core/operations.hpp"
 #include "dsakit/harness/operations.hpp"
@@ -72,6 +74,41 @@ Result<Producer> recorded(const RecordedTensor& tensor) {
   return producer;
 }
 
+/// Empty where the output has none.
+std::string scale_read(const RecordedTensor& tensor) {
+  const auto found = tensor.attributes.find("mla_scale_read");
+  return found == tensor.attributes.end() ? "" : found->second;
+}
+
+/// The references of one operation, one for each mla_scale_read of its outputs.
+class References {
+public:
+  struct One {
+    One(const OperationAdapter& adapter, OperationData data)
+        : reference(adapter, std::move(data)), hints(adapter, reference) {}
+    ReferenceRun reference;
+    Hints hints; ///< refers to the above
+  };
+
+  References(const OperationAdapter& adapter, OperationData data)
+      : adapter_(adapter), data_(std::move(data)) {}
+
+  One& under(const std::string& scale_read) {
+    std::unique_ptr<One>& one = references_[scale_read];
+    if (!one) {
+      OperationData data = data_;
+      if (!scale_read.empty()) data.contract["mla_scale_read"] = scale_read;
+      one = std::make_unique<One>(adapter_, std::move(data));
+    }
+    return *one;
+  }
+
+private:
+  const OperationAdapter& adapter_;
+  OperationData data_;
+  std::map<std::string, std::unique_ptr<One>> references_;
+};
+
 class Compare {
 public:
   Compare(const CompareOptions& options, Rules& rules, RecordingReader got, RecordingReader want)
@@ -82,7 +119,7 @@ public:
     report_.against = options_.want;
     report_.environment = capture_environment();
     report_.files.push_back({options_.got, Verdict::skipped, false, {}, got_.contract(), {}});
-    DSAKIT_TRY(same_contract(got_.contract(), want_.contract(), 0));
+    DSAKIT_TRY(between(same_contract(got_.contract(), want_.contract(), 0)));
 
     for (const OperationId& id : got_.operations()) {
       if (has(want_, id))
@@ -101,6 +138,12 @@ public:
   }
 
 private:
+  /// With the two files that differ.
+  Status between(const Status& status) const {
+    return status ? status
+                  : bad_input(options_.got + " and " + options_.want + ": " + status.what());
+  }
+
   ReportLine line_of(const OperationId& id, const std::string& tensor) const {
     ReportLine line;
     line.file = options_.got;
@@ -135,7 +178,7 @@ private:
       return {};
     }
     const ContractValues contract = got_.contract(id.step);
-    DSAKIT_TRY(same_contract(contract, want_.contract(id.step), id.step));
+    DSAKIT_TRY(between(same_contract(contract, want_.contract(id.step), id.step)));
     const auto got = got_.read(id, contract);
     if (!got && got.status().code() == Code::unsupported) {
       skip(id, {}, got.status().what());
@@ -144,18 +187,23 @@ private:
     DSAKIT_TRY(got);
     const auto want = want_.read(id, contract);
     DSAKIT_TRY(want);
-    DSAKIT_TRY(same_inputs(id, *got, *want));
+    DSAKIT_TRY(between(same_inputs(id, *got, *want)));
 
-    ReferenceRun reference(*adapter, {id, contract, *got});
-    Hints hints(*adapter, reference);
+    References references(*adapter, {id, contract, *got, got_.config()});
     for (const auto& [name, tensor] : got->outputs) {
       const auto other = want->outputs.find(name);
       if (other == want->outputs.end()) {
         DSAKIT_TRY(missing(id, name, options_.want));
         continue;
       }
-      const auto rule = rules_.find(id.operation, name);
+      const auto rule =
+          rules_.find(id.operation, name, dsakit::harness::name(Producer::Kind::recorded));
       DSAKIT_TRY(rule);
+      const std::string read = scale_read(tensor);
+      if (read != scale_read(other->second))
+        return bad_input(differ(object_path(id, Side::outputs, name) + " mla_scale_read", read,
+                                scale_read(other->second)));
+      auto& [reference, hints] = references.under(read);
       const auto ours = recorded(tensor);
       DSAKIT_TRY(ours);
       const auto theirs = recorded(other->second);

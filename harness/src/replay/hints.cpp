@@ -2,12 +2,31 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
+#include <tuple>
+
+#include "../operations/launch.hpp"
+#include "dsakit/core/operations.hpp"
+#include "names.hpp"
 
 namespace dsakit::harness {
 namespace {
 
 bool is_recorded(const Producer& producer) {
   return producer.kind == Producer::Kind::recorded;
+}
+
+/// The contract key says something about the operation or its outputs.
+bool takes(const Operation& operation, const std::string& key) {
+  for (std::string_view keys : {operation.contract, operation.output_attributes}) {
+    const auto names = split_names(keys);
+    if (std::find(names.begin(), names.end(), key) != names.end()) return true;
+  }
+  return false;
+}
+
+bool is_float(Dtype dtype) {
+  return dtype != Dtype::int32 && dtype != Dtype::int64 && dtype != Dtype::uint8;
 }
 
 /// Where the reference meets a recording, what is odd is the recording; else it is what was got.
@@ -44,13 +63,19 @@ public:
   bool are_zero() const {
     return nearly_all([&](std::int64_t i) { return odd_.at(i) == 0; });
   }
+  /// Ids where the right answer is -1, which pads a row.
+  bool are_beyond_padding() const {
+    return odd_.tensor.dtype == Dtype::int32 &&
+           nearly_all([&](std::int64_t i) { return right_.at(i) == -1 && odd_.at(i) >= 0; });
+  }
   bool are(const Tensor& tensor) const {
     return nearly_all([&](std::int64_t i) { return bytes(odd_.tensor, i) == bytes(tensor, i); });
   }
   bool are_poison() const {
     return nearly_all([&](std::int64_t i) {
       const std::string element = bytes(odd_.tensor, i);
-      return element == std::string(element.size(), '\xFF');
+      return element ==
+             std::string(element.size(), static_cast<char>(poison_byte(odd_.tensor.dtype)));
     });
   }
 
@@ -81,17 +106,28 @@ std::string Hints::find(const Case& c, const Judged& judged) {
     return whose(c) + " from " + from + " on are what was there before: unwritten or stale";
   if (c.got.kind == Producer::Kind::kernel && wrong.are_poison())
     return whose(c) + " from " + from + " on are the poison of the output: unwritten";
+  if (wrong.are_beyond_padding())
+    return whose(c) + " from " + from + " on stand where there is nothing left (-1): a stale tail";
+  for (const auto& [ratio, base, of] :
+       {std::tuple(std::numbers::log2e, "2", "e"), std::tuple(std::numbers::ln2, "e", "2")})
+    if (c.output == "lse" && wrong.have_ratio(ratio))
+      return whose(c) + " are logarithms to base " + base + ", not " + of +
+             "? The contract field is lse_base";
   if (wrong.are_zero())
     return whose(c) + " from " + from + " on are zero: unwritten or a cleared tail";
+  const Operation& operation = *find_operation(reference_.data().id.operation);
+  const char* encoding =
+      takes(operation, "index_fp8_encoding") ? "index_fp8_encoding" : "mla_fp8_encoding";
   for (const double ratio : {0.25, 0.5, 2.0, 4.0})
-    if (wrong.have_ratio(ratio)) {
+    if (takes(operation, encoding) && is_float(judged.want.tensor.dtype) &&
+        wrong.have_ratio(ratio)) {
       const std::string times = ratio == 0.25  ? "0.25"
                                 : ratio == 0.5 ? "0.5"
                                 : ratio == 2   ? "2"
                                                : "4";
       return whose(c) + " are " + times + " times what they should be: " +
              (ratio < 1 ? "e4m3fn read as e4m3fnuz" : "e4m3fnuz read as e4m3fn") +
-             "? The contract field is index_fp8_encoding";
+             "? The contract field is " + encoding;
     }
   return {};
 }
@@ -117,9 +153,10 @@ std::string Hints::other_contract(const Case& c) {
 
 void Hints::make_alternatives() {
   const ContractValues& contract = reference_.data().contract;
-  const auto add = [&](const char* field, const char* value, const char* qmax) {
+  const Operation& operation = *find_operation(reference_.data().id.operation);
+  const auto add = [&](const std::string& field, const char* value, const char* qmax) {
     const auto found = contract.find(field);
-    if (found == contract.end() || found->second == value) return;
+    if (found == contract.end() || found->second == value || !takes(operation, field)) return;
     OperationData data = reference_.data();
     data.contract[field] = value;
     // Each encoding has its own usual divisor.
@@ -131,6 +168,14 @@ void Hints::make_alternatives() {
   add("index_fp8_encoding", "e4m3fnuz", "224");
   add("index_page_layout", "block_flat", nullptr);
   add("index_page_layout", "mfma_preshuffle", nullptr);
+  add("mla_fp8_encoding", "e4m3fn", "448");
+  add("mla_fp8_encoding", "e4m3fnuz", "224");
+  add("mla_scale_read", "fp32", nullptr);
+  add("mla_scale_read", "bf16", nullptr);
+  add("lse_base", "e", nullptr);
+  add("lse_base", "2", nullptr);
+  add("rmsnorm_rounding", "one", nullptr);
+  add("rmsnorm_rounding", "two", nullptr);
 }
 
 } // namespace dsakit::harness

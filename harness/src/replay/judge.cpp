@@ -44,6 +44,38 @@ Status add_bound(std::vector<double>& sum, const Producer& producer, const std::
   return {};
 }
 
+/// Takes out what `producer` may not hold. The reference's own answer is right.
+Status keep_valid(Mask& valid, const Producer& producer, ReferenceRun& reference) {
+  if (producer.kind == Producer::Kind::reference) return {};
+  const auto of_producer = reference.valid_set(*producer.tensor);
+  DSAKIT_TRY(of_producer);
+  for (std::size_t i = 0; i < valid.size(); ++i)
+    valid[i] &= (*of_producer)[i];
+  return {};
+}
+
+/// Takes out the elements that the two references do not agree on; returns how many.
+std::int64_t leave_out_moved(Mask& mask, const Expected& chained, const Expected& fed) {
+  const std::size_t size = size_of(chained.value.tensor.dtype);
+  std::int64_t moved = 0;
+  for (std::size_t i = 0; i < mask.size(); ++i)
+    if (mask[i] && std::memcmp(chained.value.tensor.bytes.data() + i * size,
+                               fed.value.tensor.bytes.data() + i * size, size) != 0) {
+      mask[i] = 0;
+      ++moved;
+    }
+  return moved;
+}
+
+/// What the difference of the inputs makes of the output, measured by the reference.
+void add_propagated(std::vector<double>& bound, const Expected& chained, const Expected& fed) {
+  for (std::size_t i = 0; i < bound.size(); ++i) {
+    const auto element = static_cast<std::int64_t>(i);
+    const double difference = std::abs(chained.value.at(element) - fed.value.at(element));
+    if (!std::isnan(difference)) bound[i] += difference; // NaN: the same infinity, or NaN, in both
+  }
+}
+
 std::string number(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g", value);
@@ -74,7 +106,7 @@ std::string_view name(Producer::Kind kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 
-Result<Judged> judge(const Case& c, ReferenceRun& reference) {
+Result<Judged> judge(const Case& c, ReferenceRun& reference, ReferenceRun* fed) {
   const auto expected = reference.expected(c.output);
   DSAKIT_TRY(expected);
   auto got = values_of(c.got, **expected);
@@ -88,16 +120,31 @@ Result<Judged> judge(const Case& c, ReferenceRun& reference) {
   for (const Producer& producer : {c.got, c.want})
     if (producer.kind == Producer::Kind::recorded) leave_out(mask, *producer.tensor, **expected);
 
+  const Expected* of_recorded = nullptr;
+  if (fed) {
+    const auto found = fed->expected(c.output);
+    DSAKIT_TRY(found);
+    of_recorded = *found;
+  }
+  ReferenceRun& of_want = fed ? *fed : reference;
+  std::int64_t moved = 0;
   Comparison comparison;
   if (c.gate == Gate::exact) {
+    if (fed) moved = leave_out_moved(mask, **expected, *of_recorded);
     comparison = compare_exact(*got, *want, mask);
+  } else if (c.gate == Gate::topk_set) {
+    Mask valid(elements, 1);
+    DSAKIT_TRY(keep_valid(valid, c.got, reference));
+    DSAKIT_TRY(keep_valid(valid, c.want, of_want));
+    comparison = compare_valid(*got, *want, valid, mask);
   } else {
     std::vector<double> bound(elements);
     DSAKIT_TRY(add_bound(bound, c.got, c.output, reference));
-    DSAKIT_TRY(add_bound(bound, c.want, c.output, reference));
+    DSAKIT_TRY(add_bound(bound, c.want, c.output, of_want));
+    if (fed) add_propagated(bound, **expected, *of_recorded);
     comparison = compare_derived(*got, *want, bound, mask);
   }
-  return Judged{comparison, std::move(*got), std::move(*want)};
+  return Judged{comparison, moved, std::move(*got), std::move(*want)};
 }
 
 std::optional<Accumulation> passing_accumulation(const Case& c, ReferenceRun& reference) {
@@ -118,6 +165,7 @@ std::optional<Accumulation> passing_accumulation(const Case& c, ReferenceRun& re
 
 std::string tightest_gate(const Case& c, const Comparison& comparison, ReferenceRun& reference) {
   if (std::isinf(comparison.worst_abs)) return "none: non-finite values differ";
+  if (c.gate == Gate::topk_set) return "none: the set is wrong";
   if (c.gate == Gate::exact) return "absolute error " + number(comparison.worst_abs);
   if (const auto accumulation = passing_accumulation(c, reference))
     return "derived with accumulation " + std::string(dsakit::name(*accumulation));
@@ -132,14 +180,19 @@ void fill(ReportLine& line, const Case& c, const Judged& judged) {
   line.used = comparison.used;
   line.elements = comparison.elements;
   line.mismatches = comparison.mismatches;
+  line.moved = judged.moved;
   line.worst_abs = comparison.worst_abs;
   line.worst_rel = comparison.worst_rel;
   line.ulp_max = comparison.ulp_max;
   if (comparison.first) line.first_at = coordinates(shape, *comparison.first);
   if (comparison.worst) line.worst_at = coordinates(shape, *comparison.worst);
   if (const auto shown = comparison.first ? comparison.first : comparison.worst) {
-    line.got = Sample{judged.got.at(*shown), hex(judged.got.tensor, *shown)};
-    line.want = Sample{judged.want.at(*shown), hex(judged.want.tensor, *shown)};
+    const auto sample = [&](const Values& values) {
+      return Sample{c.gate == Gate::derived ? values.at(*shown) : element(values.tensor, *shown),
+                    hex(values.tensor, *shown)};
+    };
+    line.got = sample(judged.got);
+    line.want = sample(judged.want);
   }
 }
 

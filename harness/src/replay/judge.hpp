@@ -22,6 +22,7 @@ public:
   const OperationData& data() const { return data_; }
   Result<const Expected*> expected(const std::string& output);
   Result<const std::vector<double>*> bound(const std::string& output, Accumulation accumulation);
+  Result<Mask> valid_set(const Tensor& output) const { return adapter_.valid_set(data_, output); }
 
 private:
   const OperationAdapter& adapter_;
@@ -52,12 +53,15 @@ struct Case {
 
 struct Judged {
   Comparison comparison;
+  std::int64_t moved = 0; ///< left out, since the references differ there too
   Values got;
   Values want;
 };
 
-/// bad_input where a tensor has another shape than the operation gives it.
-Result<Judged> judge(const Case& c, ReferenceRun& reference);
+/// bad_input where a tensor has another shape than the operation gives it. `fed`: the reference of
+/// what was recorded, where `got` was made from other inputs than that (chained mode); the two
+/// references then say by how much the outputs may differ.
+Result<Judged> judge(const Case& c, ReferenceRun& reference, ReferenceRun* fed = nullptr);
 
 /// The tightest accumulation of the recorded producers under which a derived gate passes.
 std::optional<Accumulation> passing_accumulation(const Case& c, ReferenceRun& reference);

@@ -5,12 +5,15 @@
 #include <memory>
 #include <set>
 
+#include "chain.hpp"
 #include "dsakit/core/operations.hpp"
 #include "dsakit/harness/operations.hpp"
 #include "dsakit/harness/recording.hpp"
 #include "hints.hpp"
 #include "judge.hpp"
 #include "names.hpp"
+#include "overrides.hpp"
+#include "sample_rows.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -52,16 +55,18 @@ std::vector<std::string> each_once(std::vector<std::string> files) {
 
 class Replay {
 public:
-  Replay(const ReplayOptions& options, Rules& rules) : options_(options), rules_(rules) {}
+  Replay(const ReplayOptions& options, Rules& rules)
+      : options_(options), rules_(rules), overrides_(options.overrides) {}
 
   Result<Report> run() {
     const auto files = expand(options_.paths);
     DSAKIT_TRY(files);
     report_.verb = "replay";
+    report_.mode = chained() ? "chained" : "fed";
     report_.environment = capture_environment();
     open(each_once(*files));
     if (interrupted()) return interruption();
-    DSAKIT_TRY(check_overrides_used());
+    if (!any_bad()) DSAKIT_TRY(overrides_.check_used());
     if (any_bad() && !options_.keep_going) return finish();
 
     auto device = optimized::open_device(options_.device, options_.host);
@@ -108,6 +113,8 @@ private:
   bool interrupted() const { return options_.interrupted && *options_.interrupted; }
   static Status interruption() { return {Code::interrupted, "interrupted"}; }
 
+  bool chained() const { return options_.mode == ReplayMode::chained; }
+
   bool wanted(const OperationId& id) const {
     return options_.operation.empty() || id.operation == options_.operation;
   }
@@ -127,7 +134,7 @@ private:
         bad(entry, {rules.code(), file + ": " + rules.what()});
       } else {
         entry.reader = std::move(*reader);
-        note_contract(entry);
+        overrides_.note(*entry.reader, options_.operation, entry.report);
       }
       if (entry.report.bad_input && !options_.keep_going) return;
     }
@@ -137,67 +144,15 @@ private:
     for (const OperationId& id : reader.operations()) {
       const Operation* operation = find_operation(id.operation);
       if (!operation || !wanted(id)) continue;
-      for (const std::string& output : split_names(operation->outputs))
-        DSAKIT_TRY(rules_.find(id.operation, output));
+      const auto outputs = split_names(operation->outputs);
+      for (const std::string& output : outputs)
+        DSAKIT_TRY(rules_.find(id.operation, output, name(Producer::Kind::kernel)));
       for (const TensorInfo& info : reader.tensors(id, Side::outputs))
-        DSAKIT_TRY(rules_.find(id.operation, info.name()));
+        if (std::find(outputs.begin(), outputs.end(), info.output()) != outputs.end())
+          for (const auto subject : {Producer::Kind::kernel, Producer::Kind::reference})
+            DSAKIT_TRY(rules_.find(id.operation, info.name(), name(subject)));
     }
     return {};
-  }
-
-  /// The contract as used, and what an override replaced.
-  void note_contract(Entry& entry) {
-    ContractValues& used = entry.report.contract;
-    ContractValues& recorded = entry.report.contract_recorded;
-    const RecordingReader& reader = *entry.reader;
-    used = reader.contract();
-    for (const OperationId& id : reader.operations()) {
-      for (const auto& [key, value] : reader.contract(id.step))
-        if (!used.contains(key) || used.at(key) != value)
-          used["steps/" + std::to_string(id.step) + "/" + key] = value;
-      if (!wanted(id)) continue;
-      for (const TensorInfo& info : reader.tensors(id, Side::outputs)) {
-        const auto accumulation = info.attributes.find("accumulation");
-        if (accumulation == info.attributes.end() || !find_operation(id.operation)) continue;
-        const std::string key = "accumulation:" + info.name();
-        used[key] = accumulation->second;
-        for (const ContractOverride& o : options_.overrides)
-          if (applies(o, info.name(), info.output())) {
-            recorded[key] = accumulation->second;
-            used[key] = o.value;
-            used_overrides_.insert(&o);
-          }
-      }
-    }
-    for (const ContractOverride& o : options_.overrides)
-      for (auto& [key, value] : used)
-        if (o.key != "accumulation" && (key == o.key || key.ends_with("/" + o.key))) {
-          if (value != o.value) recorded[key] = value;
-          value = o.value;
-          used_overrides_.insert(&o);
-        }
-  }
-
-  static bool applies(const ContractOverride& o, const std::string& tensor,
-                      const std::string& output) {
-    return o.key == "accumulation" &&
-           (o.tensor.empty() || o.tensor == tensor || o.tensor == output);
-  }
-
-  Status check_overrides_used() const {
-    if (any_bad()) return {};
-    for (const ContractOverride& o : options_.overrides)
-      if (!used_overrides_.contains(&o))
-        return bad_input("--contract " + o.key + (o.tensor.empty() ? "" : ":" + o.tensor) + "=" +
-                         o.value + ": no file has such a key or tensor");
-    return {};
-  }
-
-  ContractValues contract(const RecordingReader& reader, std::int64_t step) const {
-    ContractValues values = reader.contract(step);
-    for (const ContractOverride& o : options_.overrides)
-      if (values.contains(o.key)) values[o.key] = o.value;
-    return values;
   }
 
   void check_payload(Entry& entry) {
@@ -205,16 +160,19 @@ private:
     const RecordingReader& reader = *entry.reader;
     for (const OperationId& id : reader.operations()) {
       if (!find_adapter(id.operation) || !wanted(id)) continue;
-      const auto tensors = reader.read(id, contract(reader, id.step));
+      const auto tensors = reader.read(id, overrides_.contract(reader, id.step));
       if (!tensors && tensors.status().code() == Code::bad_input)
         return bad(entry, tensors.status());
     }
   }
 
   Status replay_file(Entry& entry) {
+    std::int64_t step = -1;
     for (const OperationId& id : entry.reader->operations()) {
       if (interrupted()) return interruption();
-      if (!wanted(id)) continue;
+      if (!wanted(id) && !chained()) continue; // a chain needs the operations before
+      if (id.step != step) chain_ = {};
+      step = id.step;
       if (const Status status = replay_operation(entry, id); !status) {
         // What the other operations said stays in the report.
         bad(entry, {status.code(), status.what().starts_with(entry.report.file)
@@ -257,20 +215,66 @@ private:
   Status replay_operation(const Entry& entry, const OperationId& id) {
     const OperationAdapter* adapter = find_adapter(id.operation);
     if (!adapter) {
-      skip(entry, id, "this version does not replay " + id.operation);
+      if (wanted(id)) skip(entry, id, "this version does not replay " + id.operation);
       return {};
     }
-    ContractValues values = contract(*entry.reader, id.step);
+    ContractValues values = overrides_.contract(*entry.reader, id.step);
     const auto tensors = entry.reader->read(id, values);
     if (!tensors && tensors.status().code() == Code::unsupported) {
-      skip(entry, id, tensors.status().what());
+      if (wanted(id)) skip(entry, id, tensors.status().what());
       return {};
     }
     DSAKIT_TRY(tensors);
-    ReferenceRun reference(*adapter, {id, std::move(values), *tensors});
-    Hints hints(*adapter, reference);
-    const auto kernel = adapter->run(reference.data(), *device_);
+    const auto recorded_rows =
+        sample_rows(std::move(*tensors), id.operation, {options_.rows, options_.seed});
+    DSAKIT_TRY(recorded_rows);
+    const RecordedOperation& recorded = *recorded_rows;
+    // A producer that reads scales another way has another right answer: a reference for each.
+    std::set<std::string> reads;
+    for (const auto& [name, output] : recorded.outputs)
+      reads.insert(scale_read(id, name, output));
+    for (const std::string& read : reads) {
+      if (!read.empty()) values["mla_scale_read"] = read;
+      DSAKIT_TRY(replay_under(entry, *adapter, {id, values, recorded, entry.reader->config()}));
+    }
+    return {};
+  }
+
+  /// The mla_scale_read of a recorded output; empty where its operation has none.
+  std::string scale_read(const OperationId& id, const std::string& name,
+                         const RecordedTensor& recorded) const {
+    return holds(id, "mla_scale_read")
+               ? overrides_.attribute("mla_scale_read", name, recorded.attributes)
+               : "";
+  }
+
+  static bool holds(const OperationId& id, const std::string& key) {
+    const auto keys = split_names(find_operation(id.operation)->output_attributes);
+    return std::find(keys.begin(), keys.end(), key) != keys.end();
+  }
+
+  /// A kernel's run, and the reference fed the same.
+  struct Run {
+    const Result<KernelRun>& kernel;
+    ReferenceRun& reference;
+    Hints& hints;
+    ReferenceRun* fed; ///< the reference of the recorded inputs, where the kernel had others
+  };
+
+  /// Everything about an operation under one contract. `data` is as recorded.
+  Status replay_under(const Entry& entry, const OperationAdapter& adapter,
+                      const OperationData& data) {
+    const OperationId& id = data.id;
+    const RecordedOperation chain_fed = chained() ? chain_.feed(data.tensors) : RecordedOperation{};
+    ReferenceRun fed(adapter, data);
+    ReferenceRun reference(adapter,
+                           {id, data.contract, chained() ? chain_fed : data.tensors, data.config});
+    Hints hints(adapter, reference);
+    const auto kernel = adapter.run(reference.data(), *device_);
     if (!kernel && kernel.status().code() == Code::bad_input) return kernel.status();
+    if (chained() && kernel) chain_.take(data.tensors, *kernel);
+    if (!wanted(id)) return {};
+    const Run run{kernel, reference, hints, chained() ? &fed : nullptr};
 
     for (const std::string& output : split_names(find_operation(id.operation)->outputs)) {
       const auto expected = reference.expected(output);
@@ -279,33 +283,31 @@ private:
       if (kernel) ours.tensor = &kernel->outputs.at(output);
       const Producer oracle{Producer::Kind::reference};
 
-      DSAKIT_TRY(compare(entry, output, output, ours, oracle, kernel, reference, hints));
-      for (const auto& [name, recorded] : tensors->outputs) {
+      DSAKIT_TRY(compare(entry, output, output, ours, oracle, run));
+      for (const auto& [name, recorded] : reference.data().tensors.outputs) {
         if (output_of(name, recorded.attributes) != output) continue;
+        if (const std::string read = scale_read(id, name, recorded);
+            !read.empty() && read != reference.data().contract.at("mla_scale_read"))
+          continue;
         Producer theirs{Producer::Kind::recorded, &recorded.tensor};
-        DSAKIT_TRY(set_accumulation(entry, name, theirs));
-        DSAKIT_TRY(compare(entry, output, name, oracle, theirs, kernel, reference, hints));
-        DSAKIT_TRY(compare(entry, output, name, ours, theirs, kernel, reference, hints));
+        if (holds(id, "accumulation")) {
+          const auto accumulation =
+              parse_accumulation(overrides_.attribute("accumulation", name, recorded.attributes));
+          DSAKIT_TRY(accumulation);
+          theirs.accumulation = *accumulation;
+        }
+        if (!chained()) DSAKIT_TRY(compare(entry, output, name, oracle, theirs, run));
+        DSAKIT_TRY(compare(entry, output, name, ours, theirs, run));
       }
     }
     return {};
   }
 
-  static Status set_accumulation(const Entry& entry, const std::string& tensor,
-                                 Producer& recorded) {
-    const auto found = entry.report.contract.find("accumulation:" + tensor);
-    if (found == entry.report.contract.end()) return {};
-    const auto accumulation = parse_accumulation(found->second);
-    DSAKIT_TRY(accumulation);
-    recorded.accumulation = *accumulation;
-    return {};
-  }
-
   Status compare(const Entry& entry, const std::string& output, const std::string& tensor,
-                 const Producer& got, const Producer& want, const Result<KernelRun>& kernel,
-                 ReferenceRun& reference, Hints& hints) {
+                 const Producer& got, const Producer& want, const Run& run) {
+    const auto& [kernel, reference, hints, fed] = run;
     const OperationId& id = reference.data().id;
-    const auto rule = rules_.find(id.operation, tensor);
+    const auto rule = rules_.find(id.operation, tensor, name(got.kind));
     DSAKIT_TRY(rule);
     const Case c{output, (*rule)->gate, got, want};
 
@@ -329,7 +331,8 @@ private:
       line.verdict = of_kernel ? Verdict::held : verdict_of(expected.status());
       line.reason = expected.status().what();
     } else {
-      const auto judged = judge(c, reference);
+      const auto judged =
+          judge(c, reference, want.kind == Producer::Kind::recorded ? fed : nullptr);
       DSAKIT_TRY(judged);
       fill(line, c, *judged);
       line.why = (*rule)->why;
@@ -374,42 +377,13 @@ private:
   const ReplayOptions& options_;
   Rules& rules_;
   std::vector<Entry> entries_;
-  std::set<const ContractOverride*> used_overrides_;
+  Overrides overrides_;
+  Chain chain_; ///< of the current step
   std::unique_ptr<optimized::Device> device_;
   Report report_;
 };
 
 } // namespace
-
-Result<ContractOverride> parse_override(const std::string& text) {
-  const auto equals = text.find('=');
-  if (equals == std::string::npos)
-    return bad_input("--contract: found '" + text + "', want key[:tensor]=value");
-  std::string key = text.substr(0, equals);
-  std::string tensor;
-  if (const auto colon = key.find(':'); colon != std::string::npos) {
-    tensor = key.substr(colon + 1);
-    key.resize(colon);
-  }
-  ContractOverride result{key, tensor, text.substr(equals + 1)};
-  if (key == "accumulation") {
-    DSAKIT_TRY(parse_accumulation(result.value));
-    return result;
-  }
-  std::set<std::string> known;
-  for (const Operation& operation : kOperations)
-    for (std::string& name : split_names(operation.contract))
-      known.insert(std::move(name));
-  if (!known.contains(key)) {
-    std::string list = "accumulation";
-    for (const std::string& name : known)
-      list += ", " + name;
-    return bad_input("--contract: found key '" + key + "', want one of " + list);
-  }
-  if (!tensor.empty())
-    return bad_input("--contract " + key + ":" + tensor + ": only accumulation is per tensor");
-  return result;
-}
 
 Result<Report> replay(const ReplayOptions& options, Rules& rules) {
   if (!options.operation.empty() && !find_adapter(options.operation)) {

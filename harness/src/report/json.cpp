@@ -50,6 +50,7 @@ Json line_json(const ReportLine& line) {
   put(object, "used", line.used);
   object["elements"] = line.elements;
   object["mismatches"] = line.mismatches;
+  object["moved"] = line.moved;
   put(object, "worst_abs", line.worst_abs);
   put(object, "worst_rel", line.worst_rel);
   put(object, "ulp_max", line.ulp_max);
@@ -113,6 +114,7 @@ std::string to_json(const Report& report) {
   Json document;
   document["schema"] = "dsakit-report/1";
   document["verb"] = report.verb;
+  put(document, "mode", report.mode);
   put(document, "against", report.against);
   document["verdict"] = name(report.verdict());
   put(document, "device", report.device);

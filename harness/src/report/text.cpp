@@ -183,7 +183,8 @@ private:
           {line->tensor.empty() ? "-" : line->tensor, line->subject + "/" + line->against,
            line->gate.empty() ? "-" : line->gate, short_number(line->used), count(line->mismatches),
            short_number(line->worst_abs), short_number(line->worst_rel), coordinate(line->worst_at),
-           line->ulp_max ? count(*line->ulp_max) : "-", result(line->verdict)});
+           line->ulp_max ? count(*line->ulp_max) : "-",
+           result(line->verdict) + (line->moved ? ", " + count(line->moved) + " moved" : "")});
     }
     if (rows.size() > 1) insert_headings(table(rows, "  "), headings);
     if (!left_out.empty()) {

@@ -8,7 +8,7 @@
 #include "dsakit/harness/export.hpp"
 #include "dsakit/harness/recording.hpp"
 #include "support/safetensors_writer.hpp"
-#include "support/tiny_recording.hpp"
+#include "support/tiny_layer.hpp"
 
 namespace dsakit::testing {
 namespace {
@@ -314,7 +314,7 @@ TEST_F(ImportManifest, StepsMayDiffer) {
     "operations": [
       {"operation": "index_cache_write", "inputs": {"index_k": "k", "slot_mapping": "slots"},
        "outputs": {"index_cache": "cache"}},
-      {"operation": "topk", "step": 3, "contract": {"topk_order": "ascending"},
+      {"operation": "dcp_topk_merge", "step": 3, "contract": {"topk_order": "ascending"},
        "inputs": {"logits": "out"}, "outputs": {}}]})";
   ContractValues contract = full_contract();
   contract.erase("accumulation:logits");
@@ -326,20 +326,87 @@ TEST_F(ImportManifest, StepsMayDiffer) {
   EXPECT_EQ(reader->contract(0).count("topk_order"), 0u);
 }
 
+/// mla_scale_read is filled output by output, or by the preset; never overruled.
+TEST_F(ImportManifest, ReadingOfScalesIsFilledForOutputs) {
+  const TinyRecording tiny = tiny_layer();
+  const RecordedOperation& attention = tiny.operations.at("sparse_attention");
+  SafetensorsFile file;
+  const auto add = [&](const char* name, const char* dtype, const RecordedTensor& recorded) {
+    std::vector<std::uint8_t> bytes(recorded.tensor.bytes.size());
+    std::memcpy(bytes.data(), recorded.tensor.bytes.data(), bytes.size());
+    file.add(name, dtype, recorded.tensor.shape, bytes);
+  };
+  add("q", "BF16", attention.inputs.at("mla_query"));
+  add("cache", "U8", attention.inputs.at("mla_cache"));
+  add("slots", "I32", attention.inputs.at("slots"));
+  add("out", "BF16", attention.outputs.at("latent"));
+  add("lse", "F32", attention.outputs.at("lse"));
+  file.write(folder_ / "a.safetensors");
+  write_file(folder_ / "m.json", R"({
+    "contract": {"mla_fp8_encoding": "e4m3fn", "mla_record": "fp8_ds_mla", "lse_base": "e",
+                 "page_size": 2},
+    "config": {"softmax_scale": 0.0721},
+    "operations": [{"operation": "sparse_attention",
+      "inputs": {"mla_query": "q", "mla_cache": "cache", "slots": "slots"},
+      "outputs": {"latent": {"tensor": "out", "mla_scale_read": "fp32"}, "lse": "lse"}}]})");
+  const auto with = [&](ContractValues contract, const std::string& preset = "") {
+    contract.insert({{"accumulation:latent", "fp32"}, {"accumulation:lse", "fp32"}});
+    ImportOptions options;
+    options.input = folder_ / "a.safetensors";
+    options.output = output_;
+    options.manifest = folder_ / "m.json";
+    options.contract = contract;
+    options.contract_preset = preset;
+    return import_safetensors(options);
+  };
+  const std::string where = (folder_ / "a.safetensors") + ": ";
+  EXPECT_EQ(with({}).status().what(), where + "/steps/0/sparse_attention/outputs/lse: found no "
+                                              "attribute mla_scale_read, want fp32 | bf16");
+  EXPECT_EQ(with({{"mla_scale_read:latent", "bf16"}}).status().what(),
+            where + "/steps/0/sparse_attention/outputs/latent: found mla_scale_read 'fp32', want "
+                    "'bf16' as --contract says");
+  EXPECT_EQ(with({{"mla_scale_read", "bf16"}}).status().what(),
+            "--contract mla_scale_read: found no tensor, want mla_scale_read:<output>");
+  const auto lse_reads = [&] {
+    auto reader = RecordingReader::open(output_);
+    EXPECT_TRUE(reader) << reader.status().what();
+    return reader->tensors({0, "sparse_attention"}, Side::outputs)[1].attributes.at(
+        "mla_scale_read");
+  };
+  ASSERT_TRUE(with({{"mla_scale_read:lse", "bf16"}}));
+  EXPECT_EQ(lse_reads(), "bf16");
+  const auto assumed = with({}, "kimi-k3.1");
+  ASSERT_TRUE(assumed) << assumed.status().what();
+  EXPECT_EQ(lse_reads(), "fp32");
+  EXPECT_EQ(std::count(assumed->assumed.begin(), assumed->assumed.end(), "mla_scale_read"), 1);
+}
+
+TEST_F(ImportManifest, WhatBelongsToOutputsIsNoKeyOfTheContract) {
+  for (const std::string key : {"accumulation", "mla_scale_read"}) {
+    const std::string manifest =
+        changed("\"contract\": {", "\"contract\": {\"" + key + "\": \"fp32\", ");
+    auto summary = import(manifest, full_contract());
+    ASSERT_FALSE(summary);
+    EXPECT_EQ(summary.status().what(),
+              (folder_ / "x.safetensors") + ": contract key " + key +
+                  ": found it in the contract, want it as an attribute of each output");
+  }
+}
+
 /// The logits are an input before they are an output: the attributes are those of both places.
 TEST_F(ImportManifest, TensorInTwoPlacesIsStoredOnceWithTheAttributesOfBoth) {
   const std::string manifest =
       changed("{\"operation\": \"index_cache_write\"",
-              R"({"operation": "topk", "inputs": {"logits": "out"}, "outputs": {}},
+              R"({"operation": "layer", "inputs": {"logits": "out"}, "outputs": {}},
                  {"operation": "index_cache_write")");
   auto summary = import(manifest, full_contract());
   ASSERT_TRUE(summary) << summary.status().what();
   auto reader = RecordingReader::open(output_);
   ASSERT_TRUE(reader) << reader.status().what();
-  const auto& topk = reader->tensors({0, "topk"}, Side::inputs);
-  ASSERT_EQ(topk.size(), 1u);
-  EXPECT_EQ(topk[0].stored_as, "/steps/0/index_logits_decode/outputs/logits.mine");
-  EXPECT_EQ(topk[0].attributes.at("producer"), "mine");
+  const auto& layer = reader->tensors({0, "layer"}, Side::inputs);
+  ASSERT_EQ(layer.size(), 1u);
+  EXPECT_EQ(layer[0].stored_as, "/steps/0/layer/inputs/logits");
+  EXPECT_EQ(layer[0].attributes.at("producer"), "mine");
 }
 
 /// The reference of one operation is judged as an exact one of another.
@@ -449,12 +516,11 @@ TEST_F(ImportProducer, DtypeOfAnotherSizeIsRefused) {
 
 TEST_F(ImportProducer, TwoTensorsForOneObjectAreRefused) {
   SafetensorsFile file;
-  file.metadata["op"] = "top_k_per_row";
-  file.add<float>("logits", "F32", {1, 2}, {1, 2});
-  file.add<std::int32_t>("topk", "I32", {1, 1}, {1});
-  file.add<std::int32_t>("topk_indices", "I32", {1, 1}, {0});
-  EXPECT_EQ(refusal(file), "/steps/0/topk/outputs/topk_indices: found a second tensor "
-                           "'topk_indices', want one");
+  file.metadata["op"] = "layer_norm, rms_norm, sigmoid gate";
+  file.add<std::uint16_t>("gate_out_cpu", "BF16", {1, 1}, {1});
+  file.add<std::uint16_t>("attn_gated.cpu", "BF16", {1, 1}, {0});
+  EXPECT_EQ(refusal(file), "/steps/0/output_gate/outputs/attn_gated.cpu: found a second tensor "
+                           "'attn_gated.cpu', want one");
 }
 
 TEST_F(ImportProducer, NameThatNoReaderTakesIsRefused) {
@@ -469,7 +535,15 @@ TEST_F(ImportProducer, NameThatNoReaderTakesIsRefused) {
 
 TEST_F(ImportProducer, OnlyLogitsWithAProducerAreVariants) {
   SafetensorsFile file;
-  file.metadata = {{"op", "indexer_logits_prefill"}, {"fp8_encoding", "e4m3fn"}};
+  file.metadata = {{"op", "indexer_logits_prefill"},
+                   {"fp8_encoding", "e4m3fn"},
+                   {"accumulation", "logits_mine: fp32"}};
+  file.add("q_fp8", "F8_E4M3", {1, 1, 128}, std::vector<std::uint8_t>(128));
+  file.add("k_fp8", "F8_E4M3", {1, 128}, std::vector<std::uint8_t>(128));
+  file.add<float>("k_scale", "F32", {1}, {1});
+  file.add<float>("weights", "F32", {1, 1}, {1});
+  file.add<std::int32_t>("cu_seqlen_ks", "I32", {1}, {0});
+  file.add<std::int32_t>("cu_seqlen_ke", "I32", {1}, {1});
   file.add<float>("logits_mine", "F32", {1, 1}, {1});
   file.add<float>("logitsXmine", "F32", {1, 1}, {2});
   const Status status = import(file);
@@ -477,10 +551,12 @@ TEST_F(ImportProducer, OnlyLogitsWithAProducerAreVariants) {
   auto reader = RecordingReader::open(folder_ / "x.h5");
   ASSERT_TRUE(reader) << reader.status().what();
   const auto& outputs = reader->tensors({0, "index_logits_prefill"}, Side::outputs);
-  ASSERT_EQ(outputs.size(), 2u);
+  ASSERT_EQ(outputs.size(), 1u);
   EXPECT_EQ(outputs[0].name(), "logits.mine");
-  EXPECT_EQ(outputs[1].name(), "logitsXmine");
-  EXPECT_EQ(outputs[1].attributes.count("output"), 0u);
+  const auto& rest = reader->tensors({0, "layer"}, Side::outputs);
+  ASSERT_EQ(rest.size(), 1u);
+  EXPECT_EQ(rest[0].name(), "logitsXmine");
+  EXPECT_EQ(rest[0].attributes.count("output"), 0u);
 }
 
 TEST_F(ImportManifest, SameInputGivesTheSameBytes) {

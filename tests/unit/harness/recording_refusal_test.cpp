@@ -445,13 +445,22 @@ TEST_F(RecordingRefusal, ContractValueOutOfItsSet) {
   EXPECT_EQ(with([](TinyRecording& r) { r.contract["page_size"] = "2.5"; }),
             "/contract (step 0): contract key page_size: found '2.5', want a whole number of "
             "tokens");
+  EXPECT_EQ(with([](TinyRecording& r) { r.contract["page_size"] = "2.0"; }),
+            "/contract (step 0): contract key page_size: found '2.0', want a whole number of "
+            "tokens");
+  for (const char* text : {"0x2", " 2", "2 ", "+2", "", "nan"})
+    EXPECT_EQ(with([&](TinyRecording& r) {
+                r.contract["page_size"] = text;
+              }).find("/contract (step 0): contract key page_size: found '"),
+              0u)
+        << text;
 }
 
 TEST_F(RecordingRefusal, EveryRequiredTensor) {
-  for (const Operation& operation : kOperations) {
-    const TinyRecording good = tiny_recording();
-    const auto& tensors = good.operations.at(std::string(operation.name));
-    const std::string group = "/steps/0/" + std::string(operation.name);
+  const TinyRecording good = tiny_recording();
+  for (const auto& [name_of_operation, tensors] : good.operations) {
+    const Operation& operation = *find_operation(name_of_operation);
+    const std::string group = "/steps/0/" + name_of_operation;
     for (const auto& [name, tensor] : tensors.inputs) {
       const std::string want = std::string(operation.optional).find(name) == std::string::npos
                                    ? group + "/inputs/" + name + ": is missing"

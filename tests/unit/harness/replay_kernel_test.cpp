@@ -4,6 +4,7 @@
 
 #include "dsakit/harness/operations.hpp"
 #include "replay_fixture.hpp"
+#include "support/tiny_layer.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -108,6 +109,36 @@ TEST(KernelRun, ALogitBeyondItsRowIsAStrayWrite) {
   EXPECT_EQ(stray(9), (std::vector<std::int64_t>{1, 4}));
   EXPECT_EQ(stray(14), (std::vector<std::int64_t>{2, 4}));
   EXPECT_TRUE(stray(2).empty()) << "inside its row it is a value to compare";
+}
+
+TEST(KernelRun, ALogitOutsideItsWindowIsAStrayWrite) {
+  const TinyRecording recording = testing::tiny_layer(); // 1, 2 and 3 of 4 columns
+  const auto stray = [&](std::ptrdiff_t element) {
+    StrayingDevice device(3 * 4 * sizeof(float), element * 4);
+    const auto run = find_adapter("index_logits_prefill")
+                         ->run(data_of(recording, "index_logits_prefill"), device);
+    EXPECT_TRUE(run) << run.status().what();
+    return run->stray ? run->stray->at : std::vector<std::int64_t>{};
+  };
+  EXPECT_EQ(stray(1), (std::vector<std::int64_t>{0, 1}));
+  EXPECT_EQ(stray(11), (std::vector<std::int64_t>{2, 3}));
+  EXPECT_TRUE(stray(8).empty()) << "inside its window it is a value to compare";
+}
+
+TEST(KernelRun, AByteBesideAnyOutputOfALayerIsAStrayWrite) {
+  TinyRecording recording = testing::tiny_layer();
+  recording.contract["mla_scale_read"] = "fp32";
+  for (const auto& [operation, tensors] : recording.operations)
+    for (const auto& [output, tensor] : tensors.outputs) {
+      const std::size_t bytes = tensor.tensor.bytes.size();
+      StrayingDevice device(bytes, static_cast<std::ptrdiff_t>(bytes));
+      OperationData data = data_of(recording, operation);
+      data.config = recording.config;
+      const auto run = find_adapter(operation)->run(data, device);
+      ASSERT_TRUE(run) << run.status().what();
+      ASSERT_TRUE(run->stray) << operation;
+      EXPECT_TRUE(run->stray->at.empty());
+    }
 }
 
 } // namespace

@@ -163,6 +163,20 @@ TEST_F(ReplayTest, ARecordedRowOfABadPageHoldsZeroOrWhatItHeldBefore) {
   EXPECT_EQ(line->first_at, (std::vector<std::int64_t>{4, 17}));
 }
 
+/// Slots of -1 alone need no pool.
+TEST_F(ReplayTest, AnEmptyPoolIsReplayed) {
+  TinyRecording recording = tiny_recording();
+  std::erase_if(recording.operations,
+                [](const auto& item) { return item.first != "index_cache_write"; });
+  auto& write = recording.operations.at("index_cache_write");
+  for (RecordedTensor* cache : {&write.inputs.at("index_cache"), &write.outputs.at("index_cache")})
+    cache->tensor = Tensor(Dtype::uint8, {0, testing::tiny::kPageBytes});
+  auto* slots = write.inputs.at("slot_mapping").tensor.as<std::int64_t>();
+  std::fill(slots, slots + 5, -1);
+  const Report report = replay(recording);
+  EXPECT_EQ(report.verdict(), Verdict::pass) << to_text(report, {});
+}
+
 TEST_F(ReplayTest, RowsOutsideTheirRequestStayAsTheyWere) {
   TinyRecording recording = tiny_recording();
   auto& operation = recording.operations["index_cache_gather"];
@@ -249,8 +263,11 @@ TEST_F(ReplayTest, AnOverriddenKeyIsUsedByBothSidesAndReportedWithTheRecordedVal
 }
 
 TEST_F(ReplayTest, BadOverridesAreBadInput) {
-  for (const char* text : {"accumulation", "no_such_key=1", "page_size:logits=2",
-                           "accumulation:logits=bf16", "=", ""}) {
+  for (const char* text :
+       {"accumulation", "no_such_key=1", "page_size:logits=2", "accumulation:logits=bf16", "=", "",
+        "accumulation:=fp32", "accumulation=", ":=", "mla_scale_read:lse=fp16", "page_size=0x40",
+        "page_size=64.0", "page_size=", "page_size= 64", "page_size=0", "index_k_floor=0x1p-3",
+        "index_fp8_encoding=e5m2", "page_size:=64"}) {
     const auto parsed = parse_override(text);
     ASSERT_FALSE(parsed) << text;
     EXPECT_EQ(parsed.status().code(), Code::bad_input);
@@ -357,7 +374,7 @@ TEST_F(ReplayTest, OneOperationCanBeAskedFor) {
   options.operation = "index_cache_gather";
   const Report report = replay(tiny_recording(), options);
   EXPECT_EQ(report.lines.size(), 6u);
-  options.operation = "topk";
+  options.operation = "layer"; // only recorded
   EXPECT_FALSE(run(options));
 }
 

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "dsakit/core/operations.hpp"
 
@@ -45,19 +46,44 @@ TEST_F(RulesTest, EveryFileOfGoldenRulesLoads) {
 
 TEST_F(RulesTest, EveryOutputOfEveryOperationHasABuiltInRule) {
   Rules rules = Rules::built_in();
-  EXPECT_EQ((*rules.find("index_cache_write", "index_cache"))->gate, Gate::exact);
-  EXPECT_EQ((*rules.find("index_cache_gather", "k_fp8"))->gate, Gate::exact);
-  EXPECT_EQ((*rules.find("index_cache_gather", "k_scale"))->gate, Gate::exact);
-  EXPECT_EQ((*rules.find("index_logits_decode", "logits"))->gate, Gate::derived);
-  EXPECT_EQ((*rules.find("index_logits_decode", "logits.deepgemm"))->gate, Gate::derived);
+  EXPECT_EQ((*rules.find("index_cache_write", "index_cache", "kernel"))->gate, Gate::exact);
+  EXPECT_EQ((*rules.find("index_cache_gather", "k_fp8", "kernel"))->gate, Gate::exact);
+  EXPECT_EQ((*rules.find("index_cache_gather", "k_scale", "kernel"))->gate, Gate::exact);
+  EXPECT_EQ((*rules.find("index_logits_decode", "logits", "kernel"))->gate, Gate::derived);
+  EXPECT_EQ((*rules.find("index_logits_decode", "logits.deepgemm", "kernel"))->gate, Gate::derived);
   EXPECT_TRUE(rules.unused().empty());
 }
 
 TEST_F(RulesTest, TheWholeNameMustMatch) {
   Rules rules = Rules::built_in();
-  const auto rule = rules.find("index_logits_decode", "logits_of_something");
+  const auto rule = rules.find("index_logits_decode", "logits_of_something", "kernel");
   ASSERT_FALSE(rule);
   EXPECT_EQ(rule.status().code(), Code::bad_input);
+}
+
+TEST_F(RulesTest, ARuleMayBeForTheComparisonsOfOneSide) {
+  Rules rules = Rules::built_in();
+  EXPECT_EQ((*rules.find("index_key_norm", "index_k.cuda", "reference"))->gate, Gate::exact);
+  EXPECT_EQ((*rules.find("index_key_norm", "index_k.cuda", "kernel"))->gate, Gate::derived);
+  EXPECT_EQ((*rules.find("index_key_norm", "index_k.cuda", "recorded"))->gate, Gate::derived);
+  EXPECT_EQ((*rules.find("index_key_norm", "index_k.cpu", "reference"))->gate, Gate::derived);
+  ASSERT_TRUE(rules.replace_from(file("r.json", R"({"operation": "index_key_norm", "rules": [
+      {"match": ".*", "subject": "kernel", "gate": "exact", "why": "a"}]})")));
+  EXPECT_FALSE(rules.find("index_key_norm", "index_k", "reference"));
+}
+
+TEST_F(RulesTest, EveryOutputOfTheTableHasARuleForEverySide) {
+  Rules rules = Rules::built_in();
+  for (const Operation& operation : kOperations) {
+    std::istringstream outputs{std::string(operation.outputs)};
+    for (std::string output; outputs >> output;)
+      for (const char* subject : {"kernel", "reference", "recorded"}) {
+        EXPECT_TRUE(rules.find(operation.name, output, subject)) << output;
+        EXPECT_TRUE(rules.find(operation.name, output + ".mine", subject)) << output;
+      }
+  }
+  EXPECT_EQ((*rules.find("topk", "topk_indices", "reference"))->gate, Gate::exact);
+  EXPECT_EQ((*rules.find("topk", "topk_indices.vllm", "reference"))->gate, Gate::topk_set);
 }
 
 TEST_F(RulesTest, TheFirstMatchWins) {
@@ -65,8 +91,8 @@ TEST_F(RulesTest, TheFirstMatchWins) {
   ASSERT_TRUE(rules.replace_from(file("r.json", R"({"operation": "index_cache_gather", "rules": [
       {"match": "k_scale", "gate": "derived", "why": "a"},
       {"match": ".*", "gate": "exact", "why": "b"}]})")));
-  EXPECT_EQ((*rules.find("index_cache_gather", "k_scale"))->why, "a");
-  EXPECT_EQ((*rules.find("index_cache_gather", "k_fp8"))->why, "b");
+  EXPECT_EQ((*rules.find("index_cache_gather", "k_scale", "kernel"))->why, "a");
+  EXPECT_EQ((*rules.find("index_cache_gather", "k_fp8", "kernel"))->why, "b");
 }
 
 TEST_F(RulesTest, AFolderReplacesWhatItNamesAndKeepsTheRest) {
@@ -75,16 +101,17 @@ TEST_F(RulesTest, AFolderReplacesWhatItNamesAndKeepsTheRest) {
       R"({"operation": "index_cache_gather", "rules": [{"match": ".*", "gate": "exact", "why": "mine"}]})");
   Rules rules = Rules::built_in();
   ASSERT_TRUE(rules.replace_from(folder()));
-  EXPECT_EQ((*rules.find("index_cache_gather", "k_fp8"))->why, "mine");
-  EXPECT_NE((*rules.find("index_cache_write", "index_cache"))->why, "mine");
+  EXPECT_EQ((*rules.find("index_cache_gather", "k_fp8", "kernel"))->why, "mine");
+  EXPECT_NE((*rules.find("index_cache_write", "index_cache", "kernel"))->why, "mine");
 }
 
 TEST_F(RulesTest, OnlyAskedOperationsHaveUnusedRules) {
   Rules rules = Rules::built_in();
-  EXPECT_TRUE(rules.unused().empty());
+  EXPECT_TRUE(rules.find("topk", "topk_indices", "kernel"));
+  EXPECT_TRUE(rules.unused().empty()) << "of a built-in rule nobody needs to hear";
   ASSERT_TRUE(rules.replace_from(file("r.json", R"({"operation": "index_cache_gather", "rules": [
       {"match": "k_fp8", "gate": "exact", "why": "a"}, {"match": "k_.*", "gate": "exact", "why": "b"}]})")));
-  EXPECT_TRUE(rules.find("index_cache_gather", "k_fp8"));
+  EXPECT_TRUE(rules.find("index_cache_gather", "k_fp8", "kernel"));
   ASSERT_EQ(rules.unused().size(), 1u);
 }
 
@@ -101,6 +128,8 @@ TEST_F(RulesTest, BadFilesAreBadInputThatNamesTheFile) {
       R"({"operation": "index_cache_gather", "rules": [{"match": "(", "gate": "exact", "why": ""}]})",
       R"({"operation": "index_cache_gather", "rules": [{"match": ".", "gate": "loose", "why": ""}]})",
       R"({"operation": "index_cache_gather", "rules": [{"match": ".", "gate": "exact"}]})",
+      R"({"operation": "index_cache_gather", "rules": [{"match": ".", "gate": "exact", "why": "", "subject": "all"}]})",
+      R"({"operation": "index_cache_gather", "rules": [{"match": ".", "gate": "exact", "why": "", "subject": 1}]})",
       R"({"operation": "index_cache_gather", "rules": [{"match": ".", "gate": "exact", "why": "", "tol": 1}]})",
       R"({"operation": "index_cache_gather", "extra": 1, "rules": [{"match": ".", "gate": "exact", "why": ""}]})",
   };

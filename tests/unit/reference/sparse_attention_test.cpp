@@ -342,6 +342,35 @@ TEST(SparseAttention, S51_TheBaseScalesTheLseAndItsBoundAndNothingElse) {
   EXPECT_GT(used(simulated.lse, two.lse, bound.lse), 1);
 }
 
+/// A producer that computes in double and rounds at the end uses no more than the exact bound; a
+/// step of the storage further, or a product in fp32, is more than it allows.
+TEST(SparseAttention, TheExactBoundTakesTheLastRoundingAndNoMore) {
+  for (LseBase base : {LseBase::e, LseBase::two}) {
+    Problem p = random_problem(3, 4, 40, Fp8Encoding::e4m3fn, 21);
+    p.lse_base = base;
+    const Exactly exact = exact_of(p);
+    Exactly bound{std::vector<double>(exact.latent.size()), std::vector<double>(exact.lse.size())};
+    ASSERT_TRUE(sparse_attention_exact_bound(p.view(), bound.latent.data(), bound.lse.data()));
+    std::vector<float> latent, lse, further_latent, further_lse;
+    for (double value : exact.latent) {
+      const std::uint16_t bits = float_to_bf16(static_cast<float>(value));
+      latent.push_back(bf16_to_float(bits));
+      further_latent.push_back(bf16_to_float(static_cast<std::uint16_t>(bits + 2)));
+    }
+    for (double value : exact.lse) {
+      lse.push_back(static_cast<float>(value));
+      further_lse.push_back(std::nextafter(std::nextafter(lse.back(), 1e9f), 1e9f));
+    }
+    EXPECT_LE(used(latent, exact.latent, bound.latent), 1);
+    EXPECT_LE(used(lse, exact.lse, bound.lse), 1);
+    for (std::size_t i = 0; i < exact.latent.size(); ++i)
+      EXPECT_GT(std::fabs(further_latent[i] - exact.latent[i]), bound.latent[i]) << i;
+    for (std::size_t i = 0; i < exact.lse.size(); ++i)
+      EXPECT_GT(std::fabs(further_lse[i] - exact.lse[i]), bound.lse[i]) << i;
+    EXPECT_GT(used(simulated_of(p).latent, exact.latent, bound.latent), 1);
+  }
+}
+
 TEST(SparseAttention, ASlotThatRecursCountsEachTime) {
   Problem p = random_problem(1, 1, 3, Fp8Encoding::e4m3fn, 9);
   p.softmax_scale = 0; // all weights equal

@@ -12,8 +12,9 @@
 namespace dsakit::harness {
 
 enum class Gate : std::uint8_t {
-  exact,   ///< the stored bytes are equal, NaN by its bit pattern
-  derived, ///< |got - want| <= a bound that the reference derives for each element
+  exact,    ///< the stored bytes are equal, NaN by its bit pattern
+  derived,  ///< |got - want| <= a bound that the reference derives for each element
+  topk_set, ///< a set of positions that are the best; their order and ties are left open
 };
 
 std::string_view name(Gate gate);
@@ -63,6 +64,10 @@ Comparison compare_exact(const Values& got, const Values& want, const Mask& mask
 /// infinity the same infinity; a finite `want` beyond the storage dtype counts as that infinity.
 Comparison compare_derived(const Values& got, const Values& want, const std::vector<double>& bound,
                            const Mask& mask);
+
+/// Element i is right where valid[i] != 0, whatever the other side holds.
+Comparison compare_valid(const Values& got, const Values& want, const Mask& valid,
+                         const Mask& mask);
 
 /// Index along each axis of the element at a flat index.
 std::vector<std::int64_t> coordinates(const Shape& shape, std::int64_t flat);

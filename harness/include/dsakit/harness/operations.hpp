@@ -20,8 +20,18 @@ namespace dsakit::harness {
 /// An operation under a contract. The tensors were read and checked; they outlive this.
 struct OperationData {
   OperationId id;
-  ContractValues contract;
+  ContractValues contract; ///< with mla_scale_read, which recordings hold per output
   const RecordedOperation& tensors;
+  Attributes config = {}; ///< of the recording
+
+  const Tensor& input(const std::string& name) const { return tensors.inputs.at(name).tensor; }
+  /// nullptr where it was not recorded.
+  const Tensor* optional_input(const std::string& name) const {
+    const auto found = tensors.inputs.find(name);
+    return found == tensors.inputs.end() ? nullptr : &found->second.tensor;
+  }
+  /// Some recorded tensor of that output: all have its shape.
+  const RecordedTensor& output(std::string_view name) const;
 };
 
 /// What the reference says of one output.
@@ -61,7 +71,10 @@ public:
   /// Largest right error of each element of `output` under that accumulation (spec 8); bad_input
   /// where the operation derives no bound for it.
   virtual Result<std::vector<double>> bound(const OperationData& data, std::string_view output,
-                                            Accumulation accumulation) const = 0;
+                                            Accumulation accumulation) const;
+  /// Which elements a right answer may hold where an output has several (gate topk_set); bad_input
+  /// where the operation has one right answer alone.
+  virtual Result<Mask> valid_set(const OperationData& data, const Tensor& output) const;
   /// Uploads the inputs, poisons the outputs, launches and downloads.
   virtual Result<KernelRun> run(const OperationData& data, optimized::Device& device) const = 0;
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,19 +17,29 @@ namespace dsakit::harness {
 /// One `--contract key[:tensor]=value`.
 struct ContractOverride {
   std::string key;
-  std::string tensor; ///< of `accumulation`: an output or one producer's tensor; empty: all of them
+  std::string tensor; ///< of a key that outputs hold: an output or one's tensor; empty: all of them
   std::string value;
 };
 
-/// bad_input for an unknown key, or a tensor on a key that is not per tensor.
+/// bad_input for an unknown key, a value out of its set, or a tensor on a key that is not per
+/// tensor.
 Result<ContractOverride> parse_override(const std::string& text);
+
+enum class ReplayMode : std::uint8_t {
+  fed,     ///< every operation is fed from the recording: isolates a fault
+  chained, ///< an operation is fed from what our kernels made of the ones before: shows
+           ///< accumulation
+};
 
 struct ReplayOptions {
   std::vector<std::string> paths; ///< files, and folders whose *.h5 are taken in order of name
   optimized::DeviceKind device = optimized::DeviceKind::host;
   optimized::HostOptions host;
   std::vector<ContractOverride> overrides;
-  std::string operation;   ///< only this one; empty: all
+  std::string operation; ///< only this one; empty: all
+  ReplayMode mode = ReplayMode::fed;
+  std::int64_t rows = 0;   ///< a sample of at most so many rows of each operation; 0: all
+  std::uint64_t seed = 0;  ///< of that sample
   bool keep_going = false; ///< go on after a file that is bad or does not pass
   std::string repeat;      ///< options that `reproduce` repeats: "--host-arch gfx950"
   const std::atomic<bool>* interrupted = nullptr; ///< asked between operations

@@ -51,6 +51,9 @@ struct ReportLine {
   std::optional<double> used;
   std::int64_t elements = 0;
   std::int64_t mismatches = 0;
+  /// Chained: elements left out of an exact comparison, since the reference says that they differ
+  /// because the inputs do.
+  std::int64_t moved = 0;
   std::optional<double> worst_abs;
   std::optional<double> worst_rel;
   std::optional<std::int64_t> ulp_max;
@@ -68,9 +71,12 @@ struct ReportLine {
 struct ReportFile {
   std::string file;
   Verdict verdict = Verdict::pass;
-  bool bad_input = false;  ///< could not be read, or does not fit its rules or contract
-  std::string reason;      ///< why it could not be read, or why nothing of it ran
-  ContractValues contract; ///< as used; "accumulation:logits.deepgemm" for one tensor's key
+  bool bad_input = false; ///< could not be read, or does not fit its rules or contract
+  std::string reason;     ///< why it could not be read, or why nothing of it ran
+  /// As used; "accumulation:logits.deepgemm" for the key of one tensor, below its step and
+  /// operation
+  /// ("steps/1/index_logits_decode/accumulation:logits") where tensors of that name differ.
+  ContractValues contract;
   ContractValues contract_recorded; ///< values that an override replaced
 };
 
@@ -86,6 +92,7 @@ struct Summary {
 
 struct Report {
   std::string verb;      ///< replay | compare
+  std::string mode;      ///< of replay: fed | chained
   std::string against;   ///< of compare: the recording that judged
   std::string device;    ///< host | hip | cuda; empty where no kernel was asked for
   std::string host_arch; ///< of the host device

@@ -1,7 +1,8 @@
 // Rules: which gate a tensor is held to, and why. One JSON file an operation:
 //   {"operation": "index_logits_decode",
 //    "rules": [{"match": "logits(\\..*)?", "gate": "derived", "why": "..."}]}
-// `match` is a regular expression over the whole name of the tensor; the first match wins.
+// `match` is a regular expression over the whole name of the tensor; the first match wins. With
+// "subject": "kernel" | "reference" | "recorded" a rule is for the comparisons of that side alone.
 #pragma once
 
 #include <map>
@@ -18,6 +19,7 @@ namespace dsakit::harness {
 struct Rule {
   std::string match;
   std::regex pattern;
+  std::string subject; ///< empty: any
   Gate gate;
   std::string why;
   bool used = false;
@@ -31,21 +33,24 @@ public:
   /// Replaces the rules of the operations that `path` names: a .json file, or a folder of them.
   Status replace_from(const std::string& path);
 
-  /// The gate of an output and the reason for it; bad_input where no rule matches. Marks the rule
-  /// as used.
-  Result<const Rule*> find(std::string_view operation, std::string_view tensor);
+  /// The gate of an output of `subject`, and the reason for it; bad_input where no rule matches.
+  /// Marks the rule as used.
+  Result<const Rule*> find(std::string_view operation, std::string_view tensor,
+                           std::string_view subject);
 
-  /// One line for each rule of an operation that was asked for, and that matched nothing.
+  /// One line for each rule that is not built in, of an operation that was asked for, and that
+  /// matched nothing.
   std::vector<std::string> unused() const;
 
 private:
   struct OperationRules {
     std::string source; ///< file, for messages
     std::vector<Rule> rules;
+    bool built_in = false;
     bool asked = false;
   };
 
-  Status add(const std::string& source, const std::string& json);
+  Status add(const std::string& source, const std::string& json, bool built_in);
 
   std::map<std::string, OperationRules, std::less<>> operations_;
 };

@@ -10,22 +10,39 @@ namespace dsakit {
 /// Space-separated names, so that the table reads as one.
 struct Operation {
   std::string_view name;
-  std::string_view inputs;   ///< required
-  std::string_view optional; ///< inputs that may be missing
-  std::string_view outputs;
-  std::string_view contract;     ///< keys that a recording of it must hold
-  std::string_view accumulating; ///< outputs whose datasets carry the attribute `accumulation`
+  std::string_view inputs;            ///< required
+  std::string_view optional;          ///< inputs that may be missing
+  std::string_view outputs;           ///< required
+  std::string_view contract;          ///< keys that a recording of it must hold
+  std::string_view config;            ///< numbers that its /config must hold
+  std::string_view output_attributes; ///< contract keys that each output holds for its producer
 };
 
-inline constexpr std::array<Operation, 3> kOperations = {{
+inline constexpr std::array<Operation, 11> kOperations = {{
+    {"index_query_quant", "index_q", "", "index_q_fp8 index_q_scale",
+     "index_fp8_encoding activation_dtype scale_kind index_q_floor qmax", "", ""},
+    {"index_weights_fold", "index_weights index_q_scale", "", "index_weights_folded",
+     "weight_fold activation_dtype", "", ""},
+    {"index_key_norm", "index_k_raw norm_weight", "norm_bias", "index_k",
+     "activation_dtype index_k_norm rmsnorm_rounding", "rms_norm_eps", ""},
     {"index_cache_write", "index_k slot_mapping index_cache", "", "index_cache",
      "index_fp8_encoding index_page_layout page_size activation_dtype scale_kind index_k_floor "
      "qmax",
-     ""},
+     "", ""},
     {"index_cache_gather", "index_cache block_table cu_seq_lens", "row_request k_fp8 k_scale",
-     "k_fp8 k_scale", "index_fp8_encoding index_page_layout page_size", ""},
+     "k_fp8 k_scale", "index_fp8_encoding index_page_layout page_size", "", ""},
+    {"index_logits_prefill", "index_q_fp8 k_fp8 k_scale index_weights_folded ks ke",
+     "column_origin", "logits", "index_fp8_encoding", "", "accumulation"},
     {"index_logits_decode", "index_q_fp8 index_cache index_weights_folded block_table row_lens",
-     "row_request", "logits", "index_fp8_encoding index_page_layout page_size", "logits"},
+     "row_request", "logits", "index_fp8_encoding index_page_layout page_size", "", "accumulation"},
+    {"topk", "logits row_lens", "", "topk_indices", "tie_rule topk_order", "", ""},
+    {"mla_cache_write", "kv_c k_pe slot_mapping mla_cache", "", "mla_cache",
+     "mla_fp8_encoding mla_record page_size activation_dtype qmax", "", ""},
+    {"topk_slots", "topk_indices block_table row_request", "row_lens", "slots", "page_size", "",
+     ""},
+    {"sparse_attention", "mla_query mla_cache slots", "", "latent lse",
+     "mla_fp8_encoding mla_record page_size lse_base", "softmax_scale",
+     "accumulation mla_scale_read"},
 }};
 
 /// nullptr when no operation has that name.

@@ -35,4 +35,12 @@ Status sparse_attention(const SparseAttention& in, std::uint16_t* latent, float*
 /// scale
 Status sparse_attention_bound(const SparseAttention& in, double* latent, double* lse);
 
+/// The same for a producer that computes in double and rounds at the end, the latent to fp32 and
+/// then to bf16: half an ulp of each storage, and twice the rounding of double sums of 578 and k
+/// terms, for the producer's and for the reference's: lse:    half a fp32 ulp + noise (times
+/// log2(e) for base two) + 2^-50 |lse|,
+///         noise = 2 * 2^-53 * (578 max_j sum_d |q_d k_jd| * scale + k + 8)
+/// latent: half a bf16 and half a fp32 ulp + (e^(2 noise) - 1) sum_j p_j |v_j|
+Status sparse_attention_exact_bound(const SparseAttention& in, double* latent, double* lse);
+
 } // namespace dsakit::reference

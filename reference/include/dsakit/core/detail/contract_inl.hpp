@@ -1,7 +1,8 @@
 #pragma once
 
 #include <array>
-#include <cstdlib>
+#include <charconv>
+#include <cstdio>
 
 namespace dsakit {
 namespace detail {
@@ -60,17 +61,20 @@ Result<E> enum_key(const ContractValues& values, const char* key, const EnumName
   return parse_enum(key, *text, names);
 }
 
-/// A finite number in [low, high].
+/// A finite number in [low, high], in plain decimal: no spaces, no hexadecimal.
 inline Result<double> number_key(const ContractValues& values, const char* key, double low,
                                  double high) {
   auto text = find_key(values, key);
   if (!text) return text.status();
-  char* end = nullptr;
-  const double value = std::strtod(text->c_str(), &end);
-  if (text->empty() || *end != '\0' || !(value >= low && value <= high))
+  double value = 0;
+  const char* last = text->data() + text->size();
+  const auto [end, error] = std::from_chars(text->data(), last, value);
+  if (error != std::errc{} || end != last || !(value >= low && value <= high)) {
+    char range[64];
+    std::snprintf(range, sizeof range, "[%.9g, %.9g]", low, high);
     return bad_input("contract key " + std::string(key) + ": found '" + *text +
-                     "', want a number in [" + std::to_string(low) + ", " + std::to_string(high) +
-                     "]");
+                     "', want a number in " + range);
+  }
   return value;
 }
 
@@ -162,10 +166,11 @@ inline Result<TopkOrder> parse_topk_order(const ContractValues& values) {
 inline Result<std::int64_t> parse_page_size(const ContractValues& values) {
   auto page_size = detail::number_key(values, "page_size", 1, 1 << 20);
   if (!page_size) return page_size.status();
-  const auto tokens = static_cast<std::int64_t>(*page_size);
-  if (static_cast<double>(tokens) != *page_size)
-    return bad_input("contract key page_size: found '" + values.at("page_size") +
-                     "', want a whole number of tokens");
+  const std::string& text = values.at("page_size");
+  std::int64_t tokens = 0;
+  if (std::from_chars(text.data(), text.data() + text.size(), tokens).ptr !=
+      text.data() + text.size())
+    return bad_input("contract key page_size: found '" + text + "', want a whole number of tokens");
   return tokens;
 }
 

@@ -1,0 +1,16 @@
+// golden_generate OUT: writes the golden recordings that hold what no recorded kernel holds. Inputs
+// come from a counter-based generator, outputs from the reference.
+#include "generator.hpp"
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: golden_generate OUT\n");
+    return 2;
+  }
+  using namespace dsakit::golden;
+  for (const Encoding& encoding : {kFn, kFnuz}) {
+    index_file(argv[1], encoding);
+    attention_file(argv[1], encoding);
+  }
+  topk_file(argv[1]);
+}

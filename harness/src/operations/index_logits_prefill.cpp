@@ -1,0 +1,130 @@
+// index_logits_prefill: FP8 indexer scores of gathered keys, a window a row (spec 2.7, 2.8).
+#include "dsakit/optimized/index_logits_prefill.hpp"
+
+#include <algorithm>
+
+#include "adapters.hpp"
+#include "dsakit/reference/index_logits.hpp"
+#include "launch.hpp"
+
+namespace dsakit::harness {
+namespace {
+
+/// The inputs as the reference takes them.
+struct Prefill {
+  reference::IndexLogitsPrefill in;
+
+  static Result<Prefill> load(const OperationData& data) {
+    const auto encoding = parse_index_fp8_encoding(data.contract);
+    DSAKIT_TRY(encoding);
+    const Tensor& q = data.input("index_q_fp8");
+    const Tensor* origin = data.optional_input("column_origin");
+    Prefill prefill{};
+    prefill.in.index_q_fp8 = q.as<std::uint8_t>();
+    prefill.in.index_weights_folded = data.input("index_weights_folded").as<float>();
+    prefill.in.k_fp8 = data.input("k_fp8").as<std::uint8_t>();
+    prefill.in.k_scale = data.input("k_scale").as<float>();
+    prefill.in.ks = data.input("ks").as<std::int32_t>();
+    prefill.in.ke = data.input("ke").as<std::int32_t>();
+    prefill.in.column_origin = origin ? origin->as<std::int32_t>() : nullptr;
+    prefill.in.rows = q.shape[0];
+    prefill.in.heads = q.shape[1];
+    prefill.in.keys = data.input("k_scale").elements();
+    prefill.in.columns = data.output("logits").tensor.shape[1];
+    prefill.in.index_fp8_encoding = *encoding;
+    return prefill;
+  }
+
+  Shape shape() const { return {in.rows, in.columns}; }
+  std::size_t elements() const { return static_cast<std::size_t>(in.rows * in.columns); }
+  bool in_window(std::int64_t element) const {
+    const std::int64_t row = element / in.columns;
+    const std::int64_t key = element % in.columns + (in.column_origin ? in.column_origin[row] : 0);
+    return key >= std::max(in.ks[row], 0) && key < std::min<std::int64_t>(in.ke[row], in.keys);
+  }
+};
+
+class IndexLogitsPrefill final : public OperationAdapter {
+public:
+  Result<std::vector<Expected>> reference(const OperationData& data) const override {
+    const auto prefill = Prefill::load(data);
+    DSAKIT_TRY(prefill);
+    Expected logits;
+    logits.output = "logits";
+    logits.value.unrounded.resize(prefill->elements());
+    DSAKIT_TRY(reference::index_logits_prefill<reference::Exact>(prefill->in,
+                                                                 logits.value.unrounded.data()));
+    logits.value.tensor = Tensor(Dtype::float32, prefill->shape());
+    logits.mask.resize(prefill->elements());
+    for (std::size_t i = 0; i < prefill->elements(); ++i) {
+      logits.value.tensor.as<float>()[i] = static_cast<float>(logits.value.unrounded[i]);
+      logits.mask[i] = prefill->in_window(static_cast<std::int64_t>(i));
+    }
+    return std::vector<Expected>{std::move(logits)};
+  }
+
+  Result<std::vector<double>> bound(const OperationData& data, std::string_view,
+                                    Accumulation accumulation) const override {
+    const auto prefill = Prefill::load(data);
+    DSAKIT_TRY(prefill);
+    std::vector<double> bound(prefill->elements());
+    DSAKIT_TRY(reference::index_logits_prefill_bound(prefill->in, accumulation, bound.data()));
+    return bound;
+  }
+
+  Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
+    const auto prefill = Prefill::load(data);
+    DSAKIT_TRY(prefill);
+    const auto q = DeviceBuffer::upload(device, data.input("index_q_fp8"));
+    DSAKIT_TRY(q);
+    const auto k_fp8 = DeviceBuffer::upload(device, data.input("k_fp8"));
+    DSAKIT_TRY(k_fp8);
+    const auto k_scale = DeviceBuffer::upload(device, data.input("k_scale"));
+    DSAKIT_TRY(k_scale);
+    const auto weights = DeviceBuffer::upload(device, data.input("index_weights_folded"));
+    DSAKIT_TRY(weights);
+    const auto ks = DeviceBuffer::upload(device, data.input("ks"));
+    DSAKIT_TRY(ks);
+    const auto ke = DeviceBuffer::upload(device, data.input("ke"));
+    DSAKIT_TRY(ke);
+    const Tensor* origin = data.optional_input("column_origin");
+    const auto column_origin = DeviceBuffer::upload(device, origin ? *origin : Tensor{});
+    DSAKIT_TRY(column_origin);
+    const Tensor untouched = poisoned(Dtype::float32, prefill->shape());
+    const auto logits = DeviceBuffer::upload(device, untouched);
+    DSAKIT_TRY(logits);
+
+    optimized::IndexLogitsPrefillParams params{};
+    params.q = q->as<std::uint8_t>();
+    params.k_fp8 = k_fp8->as<std::uint8_t>();
+    params.k_scale = k_scale->as<float>();
+    params.weights = weights->as<float>();
+    params.ks = ks->as<std::int32_t>();
+    params.ke = ke->as<std::int32_t>();
+    params.column_origin = origin ? column_origin->as<std::int32_t>() : nullptr;
+    params.logits = logits->as<float>();
+    params.q_stride = prefill->in.heads * reference::kIndexHeadDim;
+    params.weights_stride = prefill->in.heads;
+    params.logits_stride = prefill->in.columns;
+    params.rows = prefill->in.rows;
+    params.heads = static_cast<std::int32_t>(prefill->in.heads);
+    params.keys = static_cast<std::int32_t>(prefill->in.keys);
+    params.columns = static_cast<std::int32_t>(prefill->in.columns);
+    params.encoding = prefill->in.index_fp8_encoding;
+
+    auto run = launch(device, params);
+    DSAKIT_TRY(run);
+    DSAKIT_TRY(take_output(*run, "logits", *logits, untouched));
+    note_beyond(*run, "logits", untouched, [&](std::int64_t i) { return prefill->in_window(i); });
+    return run;
+  }
+};
+
+} // namespace
+
+const OperationAdapter& index_logits_prefill_adapter() {
+  static const IndexLogitsPrefill adapter;
+  return adapter;
+}
+
+} // namespace dsakit::harness

@@ -1,0 +1,17 @@
+// The recorded MLA cache [pages, page_size, 656] as the reference takes it.
+#pragma once
+
+#include "dsakit/core/tensor.hpp"
+#include "dsakit/reference/mla_cache.hpp"
+
+namespace dsakit::harness {
+
+/// Byte = std::uint8_t for a cache to write.
+template <class Byte, class TensorType>
+reference::MlaCache<Byte> mla_pages(TensorType& cache) {
+  const std::int64_t page_size = cache.shape[1];
+  return {cache.template as<std::uint8_t>(), cache.shape[0], page_size,
+          page_size * reference::kMlaRecord, reference::kMlaRecord};
+}
+
+} // namespace dsakit::harness

@@ -1,0 +1,82 @@
+// What each tensor of a replayed operation looks like.
+#pragma once
+
+#include <string_view>
+
+namespace dsakit::harness {
+
+/// Shape of a tensor: a name is an extent that all tensors of the operation share, "requests+1" one
+/// more than it; page_size is the contract's. dtype: a dtype name; "fp8" and "activation" are what
+/// the contract says, "parameter" is float32 or the activation dtype.
+struct TensorRule {
+  std::string_view operation;
+  std::string_view tensor; ///< inputs and outputs of one name look the same
+  std::string_view dtype;
+  std::string_view shape;
+};
+
+inline constexpr TensorRule kTensorRules[] = {
+    {"index_query_quant", "index_q", "activation", "rows heads 128"},
+    {"index_query_quant", "index_q_fp8", "fp8", "rows heads 128"},
+    {"index_query_quant", "index_q_scale", "float32", "rows heads"},
+
+    {"index_weights_fold", "index_weights", "activation", "rows heads"},
+    {"index_weights_fold", "index_q_scale", "float32", "rows heads"},
+    {"index_weights_fold", "index_weights_folded", "float32", "rows heads"},
+
+    {"index_key_norm", "index_k_raw", "activation", "tokens 128"},
+    {"index_key_norm", "norm_weight", "parameter", "128"},
+    {"index_key_norm", "norm_bias", "parameter", "128"},
+    {"index_key_norm", "index_k", "activation", "tokens 128"},
+
+    {"index_cache_write", "index_k", "activation", "keys 128"},
+    {"index_cache_write", "slot_mapping", "int64", "tokens"},
+    {"index_cache_write", "index_cache", "uint8", "pages bytes"},
+
+    {"index_cache_gather", "index_cache", "uint8", "pages bytes"},
+    {"index_cache_gather", "block_table", "int32", "requests columns"},
+    {"index_cache_gather", "cu_seq_lens", "int32", "requests+1"},
+    {"index_cache_gather", "row_request", "int32", "rows"},
+    {"index_cache_gather", "k_fp8", "fp8", "rows 128"},
+    {"index_cache_gather", "k_scale", "float32", "rows"},
+
+    {"index_logits_prefill", "index_q_fp8", "fp8", "rows heads 128"},
+    {"index_logits_prefill", "k_fp8", "fp8", "keys 128"},
+    {"index_logits_prefill", "k_scale", "float32", "keys"},
+    {"index_logits_prefill", "index_weights_folded", "float32", "rows heads"},
+    {"index_logits_prefill", "ks", "int32", "rows"},
+    {"index_logits_prefill", "ke", "int32", "rows"},
+    {"index_logits_prefill", "column_origin", "int32", "rows"},
+    {"index_logits_prefill", "logits", "float32", "rows columns"},
+
+    {"index_logits_decode", "index_q_fp8", "fp8", "rows heads 128"},
+    {"index_logits_decode", "index_cache", "uint8", "pages bytes"},
+    {"index_logits_decode", "index_weights_folded", "float32", "rows heads"},
+    {"index_logits_decode", "block_table", "int32", "requests columns"},
+    {"index_logits_decode", "row_lens", "int32", "rows"},
+    {"index_logits_decode", "row_request", "int32", "rows"},
+    {"index_logits_decode", "logits", "float32", "rows keys"},
+
+    {"topk", "logits", "float32", "rows keys"},
+    {"topk", "row_lens", "int32", "rows"},
+    {"topk", "topk_indices", "int32", "rows k"},
+
+    {"mla_cache_write", "kv_c", "activation", "keys 512"},
+    {"mla_cache_write", "k_pe", "activation", "keys 64"},
+    {"mla_cache_write", "slot_mapping", "int64", "tokens"},
+    {"mla_cache_write", "mla_cache", "uint8", "pages page_size 656"},
+
+    {"topk_slots", "topk_indices", "int32", "rows k"},
+    {"topk_slots", "block_table", "int32", "requests columns"},
+    {"topk_slots", "row_request", "int32", "rows"},
+    {"topk_slots", "row_lens", "int32", "rows"},
+    {"topk_slots", "slots", "int32", "rows k"},
+
+    {"sparse_attention", "mla_query", "bfloat16", "rows heads 576"},
+    {"sparse_attention", "mla_cache", "uint8", "pages page_size 656"},
+    {"sparse_attention", "slots", "int32", "rows k"},
+    {"sparse_attention", "latent", "bfloat16", "rows heads 512"},
+    {"sparse_attention", "lse", "float32", "rows heads"},
+};
+
+} // namespace dsakit::harness

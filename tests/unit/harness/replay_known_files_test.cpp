@@ -1,0 +1,112 @@
+// Every file of ../shared/recordings, imported and replayed, agrees with the reference and the
+// kernels; and fails where its contract is changed.
+#include <filesystem>
+
+#include "dsakit/harness/import.hpp"
+#include "replay_fixture.hpp"
+#include "support/recordings.hpp"
+
+namespace dsakit::harness {
+namespace {
+
+class ReplayKnownFiles : public testing::ReplayTest {
+protected:
+  Report replay_shared(const std::string& name, ReplayOptions options = {}) {
+    ImportOptions import;
+    import.input = testing::recording_path(name);
+    import.output = path(name + ".h5");
+    import.command = "dsakit import";
+    const auto imported = import_safetensors(import);
+    EXPECT_TRUE(imported) << imported.status().what();
+    options.paths = {import.output};
+    auto report = run(options);
+    EXPECT_TRUE(report) << report.status().what();
+    return report ? *report : Report{};
+  }
+
+  static ReplayOptions with(const char* override_text) {
+    ReplayOptions options;
+    options.overrides = {*parse_override(override_text)};
+    return options;
+  }
+};
+
+struct File {
+  const char* name;
+  std::int64_t comparisons; ///< 0: nothing of it is replayed
+};
+
+class ReplayKnownFile : public ReplayKnownFiles, public ::testing::WithParamInterface<File> {};
+
+TEST_P(ReplayKnownFile, PassesOnBothModels) {
+  DSAKIT_NEED_RECORDING(GetParam().name);
+  for (const optimized::Arch arch : {optimized::Arch::gfx942, optimized::Arch::gfx950}) {
+    ReplayOptions options;
+    options.host.arch = arch;
+    const Report report = replay_shared(GetParam().name, options);
+    const auto passed = std::count_if(report.lines.begin(), report.lines.end(),
+                                      [](const auto& l) { return l.verdict == Verdict::pass; });
+    EXPECT_EQ(passed, GetParam().comparisons);
+    EXPECT_EQ(report.verdict(), GetParam().comparisons ? Verdict::pass : Verdict::skipped)
+        << to_text(report, {});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shared, ReplayKnownFile,
+    ::testing::Values(
+        File{"decode_fnuz", 33}, File{"decode_mxfp4", 18}, File{"decode_next_n2", 33},
+        File{"kernel_cache_write", 12}, File{"kernel_cp_merge", 0}, File{"kernel_fp8_cast", 0},
+        File{"kernel_index_convert", 9}, File{"kernel_index_insert_normal", 15},
+        File{"kernel_index_insert_shuffle", 12}, File{"kernel_logits_paged_cancel_h32_n1", 5},
+        File{"kernel_logits_paged_cancel_h64_n1", 5}, File{"kernel_logits_paged_h32_n1", 3},
+        File{"kernel_logits_paged_h64_n2", 3}, File{"kernel_logits_paged_rocm_h32_n1", 5},
+        File{"kernel_logits_paged_rocm_h32_n2", 5}, File{"kernel_logits_paged_rocm_h64_n1", 5},
+        File{"kernel_logits_paged_rocm_h64_n2", 5}, File{"kernel_logits_prefill_h32", 5},
+        File{"kernel_logits_prefill_h64", 5}, File{"kernel_mla_decode_h64", 6},
+        File{"kernel_mla_prefill_bf16_h16", 0}, File{"kernel_mxfp4_insert_flat", 6},
+        File{"kernel_mxfp4_quant", 0}, File{"kernel_norms", 13}, File{"kernel_quant_q", 10},
+        File{"kernel_topk", 3}, File{"prefill_no_q_lora_rmsnorm_yarn", 33},
+        File{"prefill_q_lora_layernorm_gate", 33}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST_F(ReplayKnownFiles, AttentionFailsUnderTheOtherReadingOfTheScalesAndTheFieldIsNamed) {
+  DSAKIT_NEED_RECORDING("kernel_mla_decode_h64");
+  const Report report = replay_shared("kernel_mla_decode_h64", with("mla_scale_read=fp32"));
+  EXPECT_EQ(report.verdict(), Verdict::fail);
+  const ReportLine* bad = first_bad(report);
+  ASSERT_NE(bad, nullptr);
+  EXPECT_NE(bad->hint.find("mla_scale_read=bf16: the contract field is mla_scale_read"),
+            std::string::npos)
+      << bad->hint;
+}
+
+TEST_F(ReplayKnownFiles, NormsFailUnderTheOtherRounding) {
+  DSAKIT_NEED_RECORDING("kernel_norms");
+  for (const char* rounding : {"rmsnorm_rounding=one", "rmsnorm_rounding=two"}) {
+    const Report report = replay_shared("kernel_norms", with(rounding));
+    EXPECT_EQ(report.verdict(), Verdict::fail) << rounding;
+    const auto bad = std::find_if(report.lines.begin(), report.lines.end(), [](const auto& line) {
+      return line.verdict == Verdict::fail && line.gate == "exact";
+    });
+    ASSERT_NE(bad, report.lines.end());
+    EXPECT_NE(bad->hint.find("the contract field is rmsnorm_rounding"), std::string::npos)
+        << bad->hint;
+  }
+}
+
+TEST_F(ReplayKnownFiles, SelectionsOfALayerAreExactlyEqual) {
+  for (const char* name : {"decode_fnuz", "decode_mxfp4", "decode_next_n2",
+                           "prefill_no_q_lora_rmsnorm_yarn", "prefill_q_lora_layernorm_gate"}) {
+    DSAKIT_NEED_RECORDING(name);
+    const Report report = replay_shared(name);
+    for (const char* subject : {"kernel", "reference"}) {
+      const ReportLine* line = find(report, "topk", "topk_indices", subject, "recorded");
+      EXPECT_EQ(line->gate, "exact");
+      EXPECT_EQ(line->verdict, Verdict::pass);
+    }
+  }
+}
+
+} // namespace
+} // namespace dsakit::harness
