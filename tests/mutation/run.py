@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Plants each fault of tests/mutation/*.patch and expects `dsakit replay` to see it.
 
-usage: run.py SOURCE_TREE WORK_FOLDER [cmake argument...]
+usage: run.py SOURCE_TREE WORK_FOLDER COUNT [cmake argument...]
+COUNT of them, drawn anew each time; 0: all.
 
 A patch starts with header lines:
     Operation: index_logits_decode      the operation that must be named in a failing line
@@ -12,12 +13,13 @@ with 0. One copy of the tree, built in place, serves all patches.
 """
 import os
 import pathlib
+import random
 import re
 import shutil
 import subprocess
 import sys
 
-source, work, *arguments = sys.argv[1:]
+source, work, count, *arguments = sys.argv[1:]
 source = pathlib.Path(source)
 tree = pathlib.Path(work).resolve() / "tree"
 build = tree / "build" / "mutation"
@@ -55,6 +57,8 @@ def main():
     patches = sorted((source / "tests/mutation").glob("*.patch"))
     if not patches:
         sys.exit("found no patch in tests/mutation")
+    if 0 < int(count) < len(patches):
+        patches = sorted(random.sample(patches, int(count)))
     copy_tree()
     failures = []
     for patch in patches:

@@ -1,0 +1,16 @@
+# The generator still writes every generated recording as it is in golden/data.
+#   cmake -DGENERATE=golden_generate -DDATA=golden/data -DWORK=folder -P check_generated.cmake
+file(REMOVE_RECURSE ${WORK})
+file(MAKE_DIRECTORY ${WORK})
+execute_process(COMMAND ${GENERATE} ${WORK} COMMAND_ERROR_IS_FATAL ANY)
+file(GLOB made RELATIVE ${WORK} ${WORK}/*.h5)
+file(GLOB kept RELATIVE ${DATA} ${DATA}/generated_*.h5)
+if(NOT made STREQUAL kept)
+  message(FATAL_ERROR "${DATA}: found ${kept}, want ${made}")
+endif()
+foreach(name IN LISTS made)
+  execute_process(COMMAND ${CMAKE_COMMAND} -E compare_files ${WORK}/${name} ${DATA}/${name} RESULT_VARIABLE differs)
+  if(differs)
+    message(FATAL_ERROR "${DATA}/${name}: found other bytes than golden_generate writes (${WORK}/${name})")
+  endif()
+endforeach()

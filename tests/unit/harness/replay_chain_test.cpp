@@ -1,0 +1,134 @@
+// Chained replay, where a fault upstream must be told once, and replay of a sample of rows.
+#include <cmath>
+
+#include "replay_fixture.hpp"
+#include "support/tiny_layer.hpp"
+
+namespace dsakit::harness {
+namespace {
+
+using testing::tiny_layer;
+using testing::TinyRecording;
+
+class ReplayChain : public testing::ReplayTest {
+protected:
+  Report chained(const TinyRecording& recording) const {
+    ReplayOptions options;
+    options.mode = ReplayMode::chained;
+    return replay(recording, options);
+  }
+};
+
+TEST_F(ReplayChain, ASoundRecordingPassesWithTwoComparisonsOfEachOutput) {
+  const Report report = chained(tiny_layer());
+  EXPECT_EQ(report.verdict(), Verdict::pass) << to_text(report, {});
+  EXPECT_EQ(report.mode, "chained");
+  EXPECT_EQ(report.lines.size(), 20u) << "kernel/reference and kernel/recorded";
+  for (const ReportLine& line : report.lines)
+    EXPECT_EQ(line.moved, 0) << line.operation;
+}
+
+/// The recorded producer folds twice the weights and scores with them.
+TEST_F(ReplayChain, AWrongProducerIsNamedAndWhatItPassedOnIsExplained) {
+  TinyRecording recording = tiny_layer();
+  Tensor& folded = recording.output("index_weights_fold", "index_weights_folded");
+  for (std::int64_t i = 0; i < folded.elements(); ++i)
+    folded.as<float>()[i] *= 2;
+  recording.input("index_logits_prefill", "index_weights_folded") = folded;
+  Tensor& logits = recording.output("index_logits_prefill", "logits");
+  for (std::int64_t i = 0; i < logits.elements(); ++i)
+    logits.as<float>()[i] *= 2;
+
+  const Report report = chained(recording);
+  EXPECT_EQ(
+      find(report, "index_weights_fold", "index_weights_folded", "kernel", "recorded")->verdict,
+      Verdict::fail);
+  const ReportLine* line = find(report, "index_logits_prefill", "logits", "kernel", "recorded");
+  EXPECT_EQ(line->verdict, Verdict::pass);
+  EXPECT_NEAR(line->want->value, 2 * line->got->value, 1e-3 * std::abs(line->want->value))
+      << "the kernel was fed our own weights";
+  EXPECT_EQ(find(report, "index_logits_prefill", "logits", "kernel", "reference")->verdict,
+            Verdict::pass);
+}
+
+TEST_F(ReplayChain, AFaultBesideAnExplainedDifferenceStillFails) {
+  TinyRecording recording = tiny_layer();
+  Tensor& scale = recording.output("index_query_quant", "index_q_scale");
+  scale.as<float>()[4] *= 2; // row 1, head 1
+  recording.input("index_weights_fold", "index_q_scale") = scale;
+  Tensor& folded = recording.output("index_weights_fold", "index_weights_folded");
+  folded.as<float>()[4] *= 2;
+  const Report explained = chained(recording);
+  const ReportLine* line =
+      find(explained, "index_weights_fold", "index_weights_folded", "kernel", "recorded");
+  EXPECT_EQ(line->verdict, Verdict::pass);
+  EXPECT_EQ(line->moved, 1);
+  EXPECT_EQ(line->elements, folded.elements() - 1);
+
+  folded.as<float>()[5] *= 2;
+  const Report report = chained(recording);
+  line = find(report, "index_weights_fold", "index_weights_folded", "kernel", "recorded");
+  EXPECT_EQ(line->verdict, Verdict::fail);
+  EXPECT_EQ(line->first_at, (std::vector<std::int64_t>{1, 2}));
+}
+
+TEST_F(ReplayChain, OneOperationIsFedByThoseBeforeIt) {
+  ReplayOptions options;
+  options.mode = ReplayMode::chained;
+  options.operation = "index_logits_prefill";
+  const Report report = replay(tiny_layer(), options);
+  EXPECT_EQ(report.verdict(), Verdict::pass);
+  EXPECT_EQ(report.lines.size(), 2u);
+}
+
+class ReplayRows : public testing::ReplayTest {};
+
+TEST_F(ReplayRows, ASampleHasSoManyRowsAndWritesStayWhole) {
+  ReplayOptions options;
+  options.rows = 2;
+  const Report report = replay(tiny_layer(), options);
+  EXPECT_EQ(report.verdict(), Verdict::pass) << to_text(report, {});
+  const auto elements = [&](const char* operation, const char* tensor) {
+    return find(report, operation, tensor, "kernel", "recorded")->elements;
+  };
+  EXPECT_EQ(elements("index_query_quant", "index_q_scale"), 2 * 3);
+  EXPECT_EQ(elements("index_key_norm", "index_k"), 2 * 128);
+  EXPECT_EQ(elements("topk", "topk_indices"), 2 * 3);
+  EXPECT_EQ(elements("sparse_attention", "lse"), 2 * 2);
+  EXPECT_EQ(elements("mla_cache_write", "mla_cache"), testing::tiny::kPages * 2 * 656);
+}
+
+/// A wrong row is found exactly where the sample holds it.
+TEST_F(ReplayRows, TheSeedSaysWhichRows) {
+  TinyRecording recording = tiny_layer();
+  recording.output("topk_slots", "slots").as<std::int32_t>()[0] += 1; // row 0
+  ReplayOptions options;
+  options.rows = 1;
+  options.operation = "topk_slots";
+  int found = 0;
+  for (options.seed = 0; options.seed < 30; ++options.seed) {
+    const bool fails = replay(recording, options).verdict() == Verdict::fail;
+    EXPECT_EQ(fails, replay(recording, options).verdict() == Verdict::fail) << "same seed";
+    found += fails;
+  }
+  EXPECT_GT(found, 2) << "of 30 samples of one of 3 rows";
+  EXPECT_LT(found, 20);
+}
+
+/// Rows without row_request belong to a request by their number, which a sample changes.
+TEST_F(ReplayRows, RowsKeepTheirRequest) {
+  TinyRecording recording = testing::tiny_recording();
+  auto& inputs = recording.operations.at("index_logits_decode").inputs;
+  inputs.erase("row_request");
+  inputs["block_table"] = // one request a row, the tables as they were
+      testing::tiny::tensor<std::int32_t>(Dtype::int32, {3, 2}, {1, 3, 2, 0, 2, 0});
+  ReplayOptions options;
+  options.operation = "index_logits_decode";
+  ASSERT_EQ(replay(recording, options).verdict(), Verdict::pass);
+  options.rows = 1;
+  for (options.seed = 0; options.seed < 6; ++options.seed)
+    EXPECT_EQ(replay(recording, options).verdict(), Verdict::pass) << options.seed;
+}
+
+} // namespace
+} // namespace dsakit::harness
