@@ -180,6 +180,17 @@ Result<std::int64_t> check_page(const OperationTensors& op, const TensorInfo& ca
   return offset;
 }
 
+/// A producer with an order or ties of its own is held to another gate than we are, by its name.
+Status check_selection(const OperationTensors& op, const ContractValues& contract) {
+  const bool open =
+      contract.at("tie_rule") == "unspecified" || contract.at("topk_order") == "unspecified";
+  if (const TensorInfo* ours = find_tensor(op.outputs, "topk_indices"); open && ours)
+    return hdf5::fail(op.path, ours->object,
+                      "found no producer in its name under an unspecified tie_rule or topk_order, "
+                      "want topk_indices.<producer> with output = topk_indices");
+  return {};
+}
+
 /// One block_stride for all recorded slots: without the attribute that is page_size.
 Status check_block_stride(const OperationTensors& op, std::int64_t page_size) {
   std::optional<std::int64_t> first;
@@ -250,6 +261,7 @@ Status check_structure(const OperationTensors& op, const ContractValues& contrac
       !find_tensor(op.inputs, "norm_bias"))
     return hdf5::fail(op.path, object_path(op.id, Side::inputs, "norm_bias"),
                       "is missing, want it for layernorm");
+  if (op.id.operation == "topk") DSAKIT_TRY(check_selection(op, contract));
   if (op.id.operation == "topk_slots")
     DSAKIT_TRY(check_block_stride(op, *parse_page_size(contract)));
 

@@ -206,6 +206,23 @@ TEST_F(RecordingLayer, RowsOfATopk) {
             "row_lens: [0]: found 7, want at most the 6 columns of logits");
 }
 
+TEST_F(RecordingLayer, SelectionsOfAnOpenOrderCarryTheirProducer) {
+  for (const char* key : {"tie_rule", "topk_order"}) {
+    EXPECT_EQ(read("topk", [&](TinyRecording& r) { r.contract[key] = "unspecified"; }),
+              "/steps/0/topk/outputs/topk_indices: found no producer in its name under an "
+              "unspecified tie_rule or topk_order, want topk_indices.<producer> with output = "
+              "topk_indices");
+    EXPECT_EQ(read("topk",
+                   [&](TinyRecording& r) {
+                     r.contract[key] = "unspecified";
+                     auto& outputs = r.operations.at("topk").outputs;
+                     outputs["topk_indices.x"] = outputs.extract("topk_indices").mapped();
+                     outputs.at("topk_indices.x").attributes["output"] = "topk_indices";
+                   }),
+              "");
+  }
+}
+
 /// Rows of 2, 6 and 4 positions, tables of 3 pages of 2 tokens.
 TEST_F(RecordingLayer, PositionsBecomeSlotsWhereTheirRowsAreKnown) {
   const auto position = [&](std::int32_t value) {

@@ -1,6 +1,8 @@
 // The kernel's side of a replay: which bound it gets, and what it may not write.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "dsakit/harness/operations.hpp"
 #include "replay_fixture.hpp"
@@ -123,6 +125,56 @@ TEST(KernelRun, ALogitOutsideItsWindowIsAStrayWrite) {
   EXPECT_EQ(stray(1), (std::vector<std::int64_t>{0, 1}));
   EXPECT_EQ(stray(11), (std::vector<std::int64_t>{2, 3}));
   EXPECT_TRUE(stray(8).empty()) << "inside its window it is a value to compare";
+}
+
+/// A device whose kernels write nothing: what comes back is what was sent.
+class IdleDevice final : public optimized::Device {
+public:
+  optimized::DeviceKind kind() const override { return real_->kind(); }
+  optimized::Arch arch() const override { return real_->arch(); }
+  std::string description() const override { return real_->description(); }
+  Result<void*> allocate(std::size_t bytes) override { return real_->allocate(bytes); }
+  void release(void* memory) override { real_->release(memory); }
+  Status upload(void* device, const void* host, std::size_t bytes) override {
+    const auto* begin = static_cast<const std::byte*>(host);
+    sent_[device].assign(begin, begin + bytes);
+    return real_->upload(device, host, bytes);
+  }
+  Status download(void* host, const void* device, std::size_t bytes) override {
+    std::memcpy(host, sent_.at(device).data(), bytes);
+    return {};
+  }
+  void* stream() override { return real_->stream(); }
+  Status synchronize() override { return real_->synchronize(); }
+  Status start_timer() override { return real_->start_timer(); }
+  Result<double> stop_timer() override { return real_->stop_timer(); }
+
+private:
+  std::unique_ptr<optimized::Device> real_ =
+      std::move(*optimized::open_device(optimized::DeviceKind::host));
+  std::map<const void*, std::vector<std::byte>> sent_;
+};
+
+/// -1 is a right id, so that 0xFF would be no poison there.
+TEST(KernelRun, OutputsThatNobodyWroteArePoison) {
+  TinyRecording recording = testing::tiny_layer();
+  recording.contract["mla_scale_read"] = "fp32";
+  for (const auto& [operation, tensors] : recording.operations) {
+    if (operation == "mla_cache_write") continue; // holds what it held before
+    IdleDevice device;
+    OperationData data = data_of(recording, operation);
+    data.config = recording.config;
+    const auto run = find_adapter(operation)->run(data, device);
+    ASSERT_TRUE(run) << run.status().what();
+    EXPECT_EQ(run->outputs.size(), tensors.outputs.size());
+    for (const auto& [output, tensor] : run->outputs) {
+      const std::byte poison{tensor.dtype == Dtype::int32 ? std::uint8_t{0xFE}
+                                                          : std::uint8_t{0xFF}};
+      EXPECT_EQ(std::count(tensor.bytes.begin(), tensor.bytes.end(), poison),
+                std::ssize(tensor.bytes))
+          << output;
+    }
+  }
 }
 
 TEST(KernelRun, AByteBesideAnyOutputOfALayerIsAStrayWrite) {

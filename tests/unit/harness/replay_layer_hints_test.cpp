@@ -32,6 +32,16 @@ TEST_F(ReplayLayerHints, TheOtherReadingOfTheScales) {
             std::string(kRight) + "mla_scale_read=bf16: the contract field is mla_scale_read");
 }
 
+TEST_F(ReplayLayerHints, AnAttentionInFp32IsNoExactOne) {
+  TinyRecording recording = tiny_layer();
+  for (const char* output : {"latent", "lse"})
+    recording.operations.at("sparse_attention").outputs.at(output).attributes["accumulation"] =
+        "exact";
+  EXPECT_EQ(hint(recording, "sparse_attention", "latent"),
+            "passes with accumulation=fp32: the contract field accumulation may be wrong for this "
+            "producer");
+}
+
 TEST_F(ReplayLayerHints, TheOtherBaseOfTheLogarithm) {
   TinyRecording recording = tiny_layer();
   testing::tiny::attend(recording.operations.at("sparse_attention"), MlaScaleRead::fp32,
