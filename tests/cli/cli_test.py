@@ -74,7 +74,7 @@ class ExitCodes(CliTest):
     def test_a_sound_recording_passes(self):
         self.expect(PASS, "replay", self.file("sound"))
 
-    def test_a_mismatch_is_1_and_names_operation_and_coordinate(self):
+    def test_s61_s65_a_mismatch_is_1_and_names_operation_and_coordinate(self):
         done = self.expect(MISMATCH, "replay", self.file("wrong"))
         self.assertRegex(done.stdout, r"FAIL index_cache_gather step 0 k_scale")
         self.assertIn("first [3]", done.stdout)

@@ -237,7 +237,7 @@ TEST_P(SparseAttention, S23_S49_InvalidSlotsAnywhere) {
 }
 
 // S24, S50: a row without a valid slot gives 0 and -inf, and changes no other row.
-TEST_P(SparseAttention, S24_S50_EmptyRows) {
+TEST_P(SparseAttention, S24_S50_S53_EmptyRows) {
   for (std::int32_t splits : {1, 2})
     for (LseBase base : {LseBase::e, LseBase::two}) {
       Problem p = random_problem(4, 9, 40, {2, 64}, Fp8Encoding::e4m3fn, 0, 9);

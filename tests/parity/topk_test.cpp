@@ -179,7 +179,7 @@ TEST_P(Topk, S45_NaNRanksBelowMinusInfinity) {
   expect_same_indices(p);
 }
 
-// S33, S40, S41, S47: k of any width, rows around it; all k cells of every row are written.
+// S33, S40, S41, S47, S58: k of any width, rows around it; all k cells of every row are written.
 TEST_P(Topk, S33_S40_S41_S47_RowsAroundK) {
   for (std::int64_t k : {1, 2, 3, 7, 8, 64, 100, 511, 512, 513, 2048, 2051, 4095, 4096}) {
     SCOPED_TRACE("k " + std::to_string(k));

@@ -13,7 +13,7 @@ Status run_kernel(optimized::Device& device, const Params& params) {
   auto kernel = optimized::pick<Params>(device.arch(), params);
   if (!kernel) return kernel.status();
   const std::size_t bytes = (*kernel)->workspace_bytes(params);
-  constexpr std::uint8_t kPoison = 0xFF; // NaN, read as floats
+  constexpr std::uint8_t kPoison = 0xFF; // NaN, read as floats (S35)
   OnDevice<std::uint8_t> workspace(device, std::vector<std::uint8_t>(bytes, kPoison));
   DSAKIT_TRY((*kernel)->launch(params, workspace.data(), bytes, device.stream()));
   DSAKIT_TRY(device.synchronize());

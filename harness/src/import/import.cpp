@@ -86,7 +86,7 @@ std::vector<std::string> fill_preset(Draft& draft) {
           draft.find(info.object)->info.attributes.try_emplace("mla_scale_read", "fp32").second;
   }
   if (reads) {
-    assumed.push_back("mla_scale_read");
+    assumed.emplace_back("mla_scale_read");
     text += (text.empty() ? "" : ", ") + assumed.back();
   }
   if (!assumed.empty()) draft.provenance["assumed"] = text;
