@@ -16,21 +16,23 @@ struct IndexStep {
   const char* layout;
   const char* norm;
   const char* rounding;
+  const char* fold;
 };
 
 /// Every number of heads, rows of a request and page size that a recorded kernel lacks.
 constexpr std::array<IndexStep, 4> kIndexSteps = {{
-    {1, 8, 1, "block_flat", "layernorm", "two"},
-    {16, 12, 2, "mfma_preshuffle", "rmsnorm", "two"},
-    {64, 24, 3, "block_flat", "rmsnorm", "one"},
-    {128, 48, 4, "mfma_preshuffle", "layernorm", "two"},
+    {1, 8, 1, "block_flat", "layernorm", "two", "bf16_intermediate"},
+    {16, 12, 2, "mfma_preshuffle", "rmsnorm", "two", "fp32"},
+    {64, 24, 3, "block_flat", "rmsnorm", "one", "bf16_intermediate"},
+    {128, 48, 4, "mfma_preshuffle", "layernorm", "two", "fp32"},
 }};
 
 void index_step(Golden& golden, std::int64_t number, const IndexStep& s, const Encoding& encoding) {
   golden.step(number, {{"page_size", std::to_string(s.page_size)},
                        {"index_page_layout", s.layout},
                        {"index_k_norm", s.norm},
-                       {"rmsnorm_rounding", s.rounding}});
+                       {"rmsnorm_rounding", s.rounding},
+                       {"weight_fold", s.fold}});
   Random random(static_cast<std::uint64_t>(number) +
                 100 * static_cast<std::uint64_t>(encoding.largest));
   const std::vector<std::int32_t> lengths = {37, 3, 131}; // seams of every page size

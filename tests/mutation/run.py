@@ -37,7 +37,7 @@ def replay(arch):
     run("cmake", "--build", build, "--target", "dsakit")
     done = subprocess.run([build / "bin/dsakit", "replay", "--device", "host", "--host-arch", arch, "--keep-going",
                            "--format", "json", tree / "golden/data"], stdout=subprocess.PIPE, text=True, timeout=600)
-    lines = json.loads(done.stdout)["operations"]
+    lines = json.loads(done.stdout)["operations"] if done.returncode in (0, 1, 3) else []
     return done.returncode, sorted({line["operation"] for line in lines if line["verdict"] == "fail"})
 
 

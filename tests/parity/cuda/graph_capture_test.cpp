@@ -42,7 +42,7 @@ public:
     query_.weight_fold = WeightFold::fp32;
 
     scores_.q = q_fp8_.data();
-    scores_.k = k_fp8_.data();
+    scores_.k_fp8 = k_fp8_.data();
     scores_.k_scale = k_scale_.data();
     scores_.weights = folded_.data();
     scores_.ks = ks_.data();
