@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <limits>
 #include <string>
 #include <vector>
@@ -46,7 +47,9 @@ inline Status check_index_page(std::int64_t page_size, IndexPageLayout layout,
 /// Scale and inverse scale must be normal numbers: 2^-126 <= floor / qmax.
 inline Status check_amax_floor(const char* what, float floor) {
   if (floor >= 0x1p-117f) return {};
-  return unsupported(std::string(what) + " is " + std::to_string(floor) + ", want at least 2^-117");
+  char found[32];
+  std::snprintf(found, sizeof found, "%.3g", static_cast<double>(floor));
+  return unsupported(std::string(what) + " is " + found + ", want at least 2^-117");
 }
 
 inline Status check_mla_cache(std::int64_t page_size, std::int64_t page_stride,

@@ -165,12 +165,14 @@ Status sparse_attention_bound(const SparseAttention& in, double* latent, double*
         largest_terms(in, a) * (kScoreRoundings * 0x1p-24 * std::fabs(in.softmax_scale));
     const Matrix<double> out = a.probabilities * a.values();
     const Matrix<double> terms = a.probabilities * a.values().cwiseAbs();
+    const Matrix<double> underflow =
+        0x1p-124 * (1 + a.values().cwiseAbs().array()).colwise().sum().matrix();
     for (std::int64_t h = 0; h < in.heads; ++h) {
       const std::int64_t at = token * in.heads + h;
       const double spread = std::expm1(2 * score_error(h));
       for (std::int64_t d = 0; d < kMlaLatent; ++d)
         latent[at * kMlaLatent + d] =
-            0x1p-8 * (std::fabs(out(h, d)) + terms(h, d)) + spread * terms(h, d);
+            0x1p-8 * (std::fabs(out(h, d)) + terms(h, d)) + spread * terms(h, d) + underflow(d);
       const double base = in_base(in.lse_base);
       lse[at] = a.keys.rows() > 0 ? score_error(h) * base + 4 * ulp_of(a.lse(h) * base, 23) : 0;
     }

@@ -202,6 +202,8 @@ TEST_P(IndexQueryQuant, RefusesWhatItCannotQuantise) {
   EXPECT_NE(refusal([](auto& p) { p.index_q_stride = 130; }).find("130 elements"),
             std::string::npos);
   EXPECT_NE(refusal([](auto& p) { p.amax_floor = 0; }).find("index_q_floor"), std::string::npos);
+  EXPECT_NE(refusal([](auto& p) { p.amax_floor = 1e-37f; }).find("index_q_floor is 1e-37, want"),
+            std::string::npos);
   EXPECT_NE(refusal([](auto& p) { p.tokens = std::int64_t{1} << 40; }).find("workgroups"),
             std::string::npos);
 }

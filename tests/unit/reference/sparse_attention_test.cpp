@@ -405,6 +405,22 @@ TEST(SparseAttention, ScoresFarBelowZeroKeepTheirWeights) {
   EXPECT_LE(used(simulated.lse, far.lse, bound.lse), 1);
 }
 
+TEST(SparseAttention, AWeightBelowFp32MayBecomeZero) {
+  Problem p = random_problem(1, 1, 2, Fp8Encoding::e4m3fn, 11);
+  p.slots = {0, 1};
+  std::memset(p.record(0), 0, kMlaTile); // the other key alone has values there
+  for (const std::int32_t slot : p.slots) {
+    const std::uint16_t last_dim = float_to_bf16(slot == 0 ? 1.0f : -1.0f);
+    std::memcpy(p.record(slot) + 528 + 2 * 63, &last_dim, sizeof last_dim);
+  }
+  p.query[index(kDim - 1)] = float_to_bf16(0x1p12f); // scores 512 apart
+  const Exactly exact = exact_of(p);
+  const Simulated simulated = simulated_of(p);
+  EXPECT_NE(exact.latent[0], 0);
+  EXPECT_EQ(simulated.latent[0], 0);
+  EXPECT_LE(used(simulated.latent, exact.latent, bound_of(p).latent), 1);
+}
+
 TEST(SparseAttention, NaNReachesTheTokensThatSelectItAndNoOther) {
   for (Fp8Encoding encoding : {Fp8Encoding::e4m3fn, Fp8Encoding::e4m3fnuz}) {
     Problem p = random_problem(3, 2, 20, encoding, 11);

@@ -29,10 +29,11 @@ Status sparse_attention_exact(const SparseAttention& in, double* latent, double*
 /// rounding to bf16. latent: bf16 bits.
 Status sparse_attention(const SparseAttention& in, std::uint16_t* latent, float* lse);
 
-/// Largest right error of a producer (spec 8):
-/// latent: 2^-8 (|o| + sum_j p_j |v_j|) + (e^(2 eps) - 1) sum_j p_j |v_j|,
-/// lse:    eps + 4 ulp (times log2(e) for base two),  eps = 578 * 2^-24 * max_j sum_d |q_d k_jd| *
-/// scale
+/// Largest right error of a producer (spec 8), eps = 578 * 2^-24 * max_j sum_d |q_d k_jd| * scale:
+/// lse:    eps + 4 ulp (times log2(e) for base two)
+/// latent: 2^-8 (|o| + sum_j p_j |v_j|) + (e^(2 eps) - 1) sum_j p_j |v_j|
+///         + 2^-124 sum_j (1 + |v_j|)
+/// The last term: below 2^-126 a probability, a split's weight, a product or a sum may become 0.
 Status sparse_attention_bound(const SparseAttention& in, double* latent, double* lse);
 
 /// The same for a producer that computes in double and rounds at the end, the latent to fp32 and

@@ -1,0 +1,105 @@
+// Seeded random correct problems of every operation: recorded outputs are the reference's, so that
+// a replay has nothing to find. One that fails is a fault of a kernel, a bound or an adapter.
+//   DSAKIT_RANDOM_PROBLEMS=N  how many over all operations (1000)
+//   DSAKIT_RANDOM_ONLY=SEED   that one alone
+#include <cstdlib>
+
+#include "dsakit/harness/operations.hpp"
+#include "problems.hpp"
+#include "unit/harness/replay_fixture.hpp"
+
+namespace dsakit::testing {
+namespace {
+
+using DrawProblem = void (*)(TinyRecording&, Draw&);
+
+/// In the order of kOperations.
+constexpr std::array<DrawProblem, kOperations.size()> kDraw = {
+    draw_index_query_quant,   draw_index_weights_fold,
+    draw_index_key_norm,      draw_index_cache_write,
+    draw_index_cache_gather,  draw_index_logits_prefill,
+    draw_index_logits_decode, draw_topk,
+    draw_mla_cache_write,     draw_topk_slots,
+    draw_sparse_attention};
+
+/// What such a producer may also have written: the set in another order.
+void reverse_rows(Tensor& indices) {
+  auto* row = indices.as<std::int32_t>();
+  for (std::int64_t r = 0; r < indices.shape[0]; ++r, row += indices.shape[1])
+    std::reverse(row, row + indices.shape[1]);
+}
+
+/// Fills the outputs with the reference's.
+void fill_outputs(TinyRecording& r) {
+  auto& [name, recorded] = *r.operations.begin();
+  harness::OperationData data{{0, name}, r.contract, recorded, r.config};
+  const auto& attributes = recorded.outputs.begin()->second.attributes;
+  if (const auto read = attributes.find("mla_scale_read"); read != attributes.end())
+    data.contract.insert(*read);
+  const auto expected = harness::find_adapter(name)->reference(data);
+  ASSERT_TRUE(expected) << expected.status().what();
+  for (const harness::Expected& output : *expected)
+    for (auto& [tensor, out] : recorded.outputs)
+      if (tensor == output.output || tensor == output.output + ".other")
+        out.tensor = output.value.tensor;
+  if (const auto other = recorded.outputs.find("topk_indices.other");
+      other != recorded.outputs.end())
+    reverse_rows(other->second.tensor);
+}
+
+std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+class RandomProblems : public ReplayTest, public ::testing::WithParamInterface<std::size_t> {
+protected:
+  /// Returns how many elements were compared.
+  std::int64_t check(std::uint64_t seed) const {
+    SCOPED_TRACE("repeat: DSAKIT_RANDOM_ONLY=" + std::to_string(seed) + " random_tests");
+    const TinyRecording problem = random_problem(seed);
+    harness::ReplayOptions options;
+    const bool second = seed / kOperations.size() % 2;
+    options.host.arch = second ? optimized::Arch::gfx950 : optimized::Arch::gfx942;
+    options.host.schedule_seed = seed;
+    const harness::Report report = replay(problem, options);
+    EXPECT_EQ(report.verdict(), harness::Verdict::pass) << harness::to_text(report, {});
+    std::int64_t compared = 0;
+    for (const harness::ReportLine& line : report.lines)
+      compared += line.elements;
+    return compared;
+  }
+};
+
+TEST_P(RandomProblems, Agree) {
+  if (std::getenv("DSAKIT_RANDOM_ONLY")) {
+    const std::uint64_t only = from_environment("DSAKIT_RANDOM_ONLY", 0);
+    if (only % kOperations.size() != GetParam()) GTEST_SKIP() << "a problem of another operation";
+    check(only);
+    return;
+  }
+  const std::uint64_t problems = from_environment("DSAKIT_RANDOM_PROBLEMS", 1000);
+  std::int64_t compared = 0;
+  for (std::uint64_t seed = GetParam(); seed < problems; seed += kOperations.size())
+    compared += check(seed);
+  EXPECT_GT(compared, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Operations, RandomProblems,
+                         ::testing::Range(std::size_t{0}, kOperations.size()),
+                         [](const auto& info) {
+                           return std::string(kOperations[info.param].name);
+                         });
+
+} // namespace
+
+TinyRecording random_problem(std::uint64_t seed) {
+  TinyRecording r;
+  r.contract.clear();
+  Draw draw(seed);
+  kDraw[seed % kOperations.size()](r, draw);
+  fill_outputs(r);
+  return r;
+}
+
+} // namespace dsakit::testing
