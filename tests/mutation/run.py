@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Plants each fault of tests/mutation/*.patch and expects `dsakit replay` to see it.
 
-usage: run.py SOURCE_TREE WORK_FOLDER COUNT [cmake argument...]
-COUNT of them, drawn anew each time; 0: all.
+usage: run.py SOURCE_TREE WORK_FOLDER COUNT|NAME,... [cmake argument...]
+COUNT of them, drawn anew each time, 0 for all; or those of these names.
 
 A patch starts with header lines:
     Operation: index_logits_decode      the operation that must be named in a failing line
@@ -20,10 +20,11 @@ import shutil
 import subprocess
 import sys
 
-source, work, count, *arguments = sys.argv[1:]
+source, work, which, *arguments = sys.argv[1:]
 source = pathlib.Path(source)
 tree = pathlib.Path(work).resolve() / "tree"
 build = tree / "build" / "mutation"
+planted = tree / "build" / "planted"
 # With this, ccache knows the copies for the sources that it has already compiled.
 os.environ["CCACHE_BASEDIR"] = str(tree)
 
@@ -44,6 +45,9 @@ def replay(arch):
 def copy_tree():
     """Keeps build/, and time stamps, so that nothing is built twice."""
     tree.mkdir(parents=True, exist_ok=True)
+    if planted.exists():  # a run was stopped: objects of the faulty source are newer than the sound one
+        shutil.rmtree(build, ignore_errors=True)
+        planted.unlink()
     for part in ("CMakeLists.txt", "cmake", "reference", "optimized", "harness", "tools", "golden", "tests", "bench"):
         target = tree / part
         if (source / part).is_dir():
@@ -59,16 +63,20 @@ def main():
     patches = sorted((source / "tests/mutation").glob("*.patch"))
     if not patches:
         sys.exit("found no patch in tests/mutation")
-    if 0 < int(count) < len(patches):
-        patches = sorted(random.sample(patches, int(count)))
+    if not which.isdigit():
+        patches = [source / f"tests/mutation/{name}.patch" for name in which.split(",")]
+    elif 0 < int(which) < len(patches):
+        patches = sorted(random.sample(patches, int(which)))
     copy_tree()
     failures = []
     for patch in patches:
         head = dict(re.findall(r"^([A-Z][a-z-]+): (.+)$", patch.read_text().split("\n--- ")[0], re.M))
         operation, arch = head["Operation"], head.get("Host-arch", "gfx942")
-        run("patch", "-p1", "-d", tree, "-i", patch)
+        planted.touch()
+        run("patch", "-p1", "-d", tree, "-i", patch.resolve())
         code, failing = replay(arch)
-        run("patch", "-p1", "-R", "-d", tree, "-i", patch)
+        run("patch", "-p1", "-R", "-d", tree, "-i", patch.resolve())
+        planted.unlink()
         seen = code == 1 and operation in failing
         verdict = "seen" if seen else f"NOT SEEN: exit {code}, fails {failing}, want 1 and {operation}"
         print(f"{patch.name}: {head['Why']} ({operation}, {arch}): {verdict}", flush=True)
