@@ -9,6 +9,7 @@
 
 #include <poll.h>
 #include <sys/wait.h>
+#include <tbb/global_control.h>
 #include <unistd.h>
 
 namespace dsakit::harness {
@@ -82,6 +83,12 @@ private:
   const char* at_;
 };
 
+/// A lock that a worker of TBB holds while the process is forked stays locked in the child.
+void end_worker_threads() {
+  tbb::task_scheduler_handle scheduler{tbb::attach{}};
+  tbb::finalize(scheduler, std::nothrow);
+}
+
 void write_all(int descriptor, const std::string& bytes) {
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t written = ::write(descriptor, bytes.data() + done, bytes.size() - done);
@@ -131,6 +138,7 @@ Result<std::string> run_in_child(const std::function<Result<std::string>()>& bod
   int ends[2];
   if (::pipe(ends) != 0)
     return Status(Code::device_error, std::string("pipe: ") + std::strerror(errno));
+  end_worker_threads();
   const pid_t child = ::fork();
   if (child < 0) {
     ::close(ends[0]);

@@ -2,8 +2,10 @@
 #include "replay/child_process.hpp"
 
 #include <csignal>
+#include <filesystem>
 
 #include <gtest/gtest.h>
+#include <tbb/parallel_for.h>
 #include <unistd.h>
 
 namespace dsakit::harness {
@@ -44,6 +46,23 @@ TEST(ChildProcess, AHangIsKilledAfterTheLimit) {
   EXPECT_EQ(result.status().code(), Code::device_error);
   EXPECT_NE(result.status().what().find("no end after 1 s"), std::string::npos)
       << result.status().what();
+}
+
+/// One of them could hold a lock that the child then waits for.
+TEST(ChildProcess, NoWorkerThreadLivesWhileTheProcessIsForked) {
+  std::atomic<int> sum = 0;
+  tbb::parallel_for(0, 1000, [&](int i) { sum += i; });
+  const auto threads = run_in_child(
+      []() -> Result<std::string> {
+        const auto of_parent = "/proc/" + std::to_string(::getppid()) + "/task";
+        return std::to_string(std::distance(std::filesystem::directory_iterator(of_parent),
+                                            std::filesystem::directory_iterator()));
+      },
+      30);
+  ASSERT_TRUE(threads) << threads.status().what();
+  EXPECT_EQ(*threads, "1");
+  tbb::parallel_for(0, 1000, [&](int i) { sum += i; });
+  EXPECT_EQ(sum, 999000) << "and threads work again afterwards";
 }
 
 TEST(ChildProcess, ADriverThatExitsIsADeviceError) {
