@@ -219,7 +219,7 @@ private:
       return {};
     }
     ContractValues values = overrides_.contract(*entry.reader, id.step);
-    const auto tensors = entry.reader->read(id, values);
+    auto tensors = entry.reader->read(id, values);
     if (!tensors && tensors.status().code() == Code::unsupported) {
       if (wanted(id)) skip(entry, id, tensors.status().what());
       return {};
