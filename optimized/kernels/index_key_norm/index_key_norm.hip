@@ -30,9 +30,9 @@ DSAKIT_DEVICE void norm_key(const IndexKeyNormParams& p, int part, float (&x)[8]
     for (int i = 0; i < 8; ++i)
       squares += (x[i] - mean) * (x[i] - mean);
     const float r = reciprocal_root(sum_of_16(squares) / kIndexHeadDim + p.eps);
-    for (int i = 0; i < 8; ++i)
-      x[i] = round_bf16((x[i] - mean) * r * round_bf16(p.weight[8 * part + i]) +
-                        round_bf16(p.bias[8 * part + i]));
+    for (int i = 0; i < 8; ++i) // one rounding, as PyTorch's GPU kernel: the two may cancel
+      x[i] = round_bf16(__builtin_fmaf((x[i] - mean) * r, round_bf16(p.weight[8 * part + i]),
+                                       round_bf16(p.bias[8 * part + i])));
     return;
   }
   float squares = 0;

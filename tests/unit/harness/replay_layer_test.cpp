@@ -235,5 +235,21 @@ TEST_F(ReplayLayer, KeysOfTensorsOfOneNameAreToldApart) {
   EXPECT_EQ(contract.at("accumulation:latent"), "fp32");
 }
 
+/// The gate of our kernel is derived; the recorded GPU tensors it nevertheless gives to the bit.
+TEST_F(ReplayLayer, TheKeyNormKernelGivesTheBytesOfTheRecordedGpuKernels) {
+  ReplayOptions options;
+  options.paths = {std::string(DSAKIT_SOURCE) + "/golden/data/kernel_norms.h5"};
+  const auto report = run(options);
+  ASSERT_TRUE(report) << report.status().what();
+  int compared = 0;
+  for (const ReportLine& line : report->lines)
+    if (line.subject == "kernel" &&
+        (line.tensor == "index_k.cuda" || line.tensor == "index_k.aiter")) {
+      EXPECT_EQ(line.worst_abs, 0.0) << line.tensor << " of step " << line.step;
+      ++compared;
+    }
+  EXPECT_EQ(compared, 3);
+}
+
 } // namespace
 } // namespace dsakit::harness
