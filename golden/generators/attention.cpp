@@ -19,7 +19,7 @@ struct AttentionStep {
 };
 
 constexpr std::array<AttentionStep, 4> kAttentionSteps = {{
-    {64, 16, 40, 3, "e", "fp32"}, // more than one round of 32, the second half empty
+    {64, 16, 40, 3, "e", "fp32"}, // more than one round of 32, one of them empty
     {16, 8, 96, 2, "2", "bf16"},
     {64, 96, 128, 1, "e", "bf16"}, // the heads of Kimi K3.1
     {64, 1, 1100, 1, "e", "fp32"}, // two splits

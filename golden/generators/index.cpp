@@ -41,8 +41,7 @@ void index_step(Golden& golden, std::int64_t number, const IndexStep& s, const E
   const std::int64_t tokens = 37 + 3 + 131;
 
   // Queries: the codes' own values in row 0 (so that every code is written and scored), an amax
-  // with the mantissa of qmax and one just above it, one below the floor, infinitely many ordinary
-  // ones.
+  // with the mantissa of qmax and one just above it, one below the floor, ordinary ones.
   const auto query = golden.add(
       "index_query_quant",
       {{"index_q", bf16({rows, s.heads, 128}, {"row", "head", "dim"},

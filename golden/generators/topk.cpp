@@ -52,7 +52,7 @@ void topk_file(const std::string& folder) {
   const Row huge = [](std::int64_t i, Random& r) {
     return i % 5 == 0 ? kMax : i % 5 == 1 ? -kMax : i % 5 == 2 ? kInf : r.normal();
   };
-  const Row tiny = [](std::int64_t, Random& r) { return 0x1p-149F * r.normal() * 1000; };
+  const Row tiny = [](std::int64_t, Random& r) { return 0x1p-149F * (1000 * r.normal()); };
 
   Golden golden(folder, "generated_topk", {{"tie_rule", "smaller_index"}, {"topk_order", "rank"}},
                 {});

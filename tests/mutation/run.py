@@ -65,6 +65,9 @@ def main():
         sys.exit("found no patch in tests/mutation")
     if not which.isdigit():
         patches = [source / f"tests/mutation/{name}.patch" for name in which.split(",")]
+        for patch in patches:
+            if not patch.exists():
+                sys.exit(f"{patch}: no such fault")
     elif 0 < int(which) < len(patches):
         patches = sorted(random.sample(patches, int(which)))
     copy_tree()

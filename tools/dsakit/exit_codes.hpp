@@ -13,7 +13,7 @@ inline constexpr int kExitInterrupted = 130; ///< Ctrl-C
 
 inline constexpr const char* kExitCodesHelp =
     "Exit codes: 0 pass; 1 numeric mismatch; 2 usage or bad input; 3 a kernel failed or is\n"
-    "unsupported; 4 inconclusive; 77 nothing ran (no such device); 130 interrupted.";
+    "unsupported; 4 inconclusive; 77 nothing ran (no such device or operation); 130 interrupted.";
 
 constexpr int exit_code(dsakit::Code code) {
   switch (code) {

@@ -6,6 +6,7 @@
 #include "dsakit/harness/replay.hpp"
 #include "dsakit/harness/rules.hpp"
 #include "exit_codes.hpp"
+#include "run_report.hpp"
 #include "verbs.hpp"
 
 namespace {
@@ -32,16 +33,14 @@ int replay(const std::vector<std::string>& files) {
   auto rules = harness::Rules::built_in();
   const auto report = harness::replay(options, rules);
   if (!report) return failed(report.status());
-  int code = kExitPass;
-  for (const harness::ReportFile& file : report->files) {
-    if (file.verdict == harness::Verdict::pass) continue;
-    std::fprintf(stderr, "dsakit golden: %s: %s, want pass%s%s (dsakit replay %s)\n",
-                 file.file.c_str(), std::string(harness::name(file.verdict)).c_str(),
-                 file.reason.empty() ? "" : ": ", file.reason.c_str(),
-                 harness::shell_word(file.file).c_str());
-    code = file.bad_input ? kExitBadInput : kExitMismatch;
-  }
-  return code;
+  for (const harness::ReportFile& file : report->files)
+    if (file.bad_input)
+      std::fprintf(stderr, "dsakit golden: %s\n", file.reason.c_str());
+    else if (file.verdict != harness::Verdict::pass)
+      std::fprintf(stderr, "dsakit golden: %s: %s, want pass (dsakit replay %s says more)\n",
+                   file.file.c_str(), std::string(harness::name(file.verdict)).c_str(),
+                   harness::shell_word(file.file).c_str());
+  return exit_code_of(*report);
 }
 
 int verify(const Options& o) {
@@ -61,8 +60,9 @@ int verify(const Options& o) {
 int propose(const Options& o) {
   const auto changes = harness::propose_golden(o.folder, o.id, o.candidate);
   if (!changes) return failed(changes.status());
-  std::printf("%sto take it: dsakit golden accept --id %s --reason WHY --reviewer WHO\n",
-              changes->c_str(), o.id.c_str());
+  std::printf(
+      "%sto take it: dsakit golden --folder %s accept --id %s --reason WHY --reviewer WHO\n",
+      changes->c_str(), harness::shell_word(o.folder).c_str(), o.id.c_str());
   return kExitPass;
 }
 

@@ -6,6 +6,8 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdint>
+#include <limits>
 #include <memory>
 
 #include "exit_codes.hpp"
@@ -103,7 +105,7 @@ void add_replay(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   verb->add_option("--host-schedule", o.replay.host.schedule_seed,
                    "seed of the order of waves between barriers; 0: ascending")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()))
       ->envname("DSAKIT_HOST_SCHEDULE")
       ->capture_default_str();
   verb->add_option("--lds-pattern", o.lds_pattern,
@@ -122,11 +124,11 @@ void add_replay(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   auto* rows =
       verb->add_option("--rows", o.replay.rows, "replay at most N rows of each operation; 0: all")
-          ->check(CLI::NonNegativeNumber)
+          ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()))
           ->type_name("N")
           ->capture_default_str();
   verb->add_option("--seed", o.replay.seed, "which rows --rows takes")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()))
       ->needs(rows)
       ->capture_default_str();
   verb->add_option("--time-limit", o.replay.time_limit_s,

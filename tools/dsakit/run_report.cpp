@@ -35,7 +35,8 @@ Status print(const Report& report, const ReportOptions& options) {
   return {};
 }
 
-/// Precedence 2 > 3 > 1 > 0, and 77 where nothing ran.
+} // namespace
+
 int exit_code_of(const Report& report) {
   const auto any = [](const auto& entries, Verdict verdict) {
     return std::any_of(entries.begin(), entries.end(),
@@ -50,8 +51,6 @@ int exit_code_of(const Report& report) {
   if (any(report.lines, Verdict::fail)) return kExitMismatch;
   return any(report.lines, Verdict::pass) ? kExitPass : kExitNothingRan;
 }
-
-} // namespace
 
 void ReportOptions::add_to(CLI::App& verb) {
   verb.add_option("--format", format, "text for a person, json for a program")

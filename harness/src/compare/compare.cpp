@@ -181,10 +181,12 @@ Comparison compare_derived(const Values& got, const Values& want, const std::vec
   return fold(got, want, mask, unrounded, [&](std::int64_t i, double g, double w) {
     const double error = error_between(g, w);
     if (error == 0) return Judgement{0, 0, 0, false};
-    // !(<=) and not (>): a bound that is NaN (NaN among its terms) lets no error pass.
     const double limit = bound[static_cast<std::size_t>(i)];
-    const bool mismatch = !(error <= limit);
-    const double used = std::isnan(limit) ? kInfinity : error / limit;
+    // Any finite value is right under an infinite bound; NaN and infinities must still meet.
+    if (std::isinf(limit) && std::isfinite(error)) return Judgement{error, 0, 0, false};
+    // A bound that is NaN, NaN being among its terms, lets no error pass.
+    const bool mismatch = !std::isfinite(limit) || error > limit;
+    const double used = std::isfinite(limit) ? error / limit : kInfinity;
     return Judgement{error, used, used, mismatch};
   });
 }

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "built_in_rules.hpp"
 #include "recording/names.hpp"
+#include "recording/text.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -90,10 +89,9 @@ Status Rules::replace_from(const std::string& path) {
     files.emplace_back(path);
   }
   for (const fs::path& file : files) {
-    std::ifstream in(file, std::ios::binary);
-    const std::string contents{std::istreambuf_iterator<char>(in), {}};
-    if (!in) return bad_input(file.string() + ": cannot read the rules");
-    DSAKIT_TRY(add(file.string(), contents, false));
+    const auto contents = read_text_file(file.string());
+    DSAKIT_TRY(contents);
+    DSAKIT_TRY(add(file.string(), *contents, false));
   }
   return {};
 }

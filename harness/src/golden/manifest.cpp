@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <set>
 
 #include <openssl/evp.h>
 
 #include "../import/json.hpp"
+#include "../recording/text.hpp"
 #include "dsakit/harness/golden.hpp"
 #include "dsakit/harness/report.hpp"
 
@@ -32,13 +32,17 @@ Status check_golden_id(const std::string& id) {
       std::all_of(id.begin(), id.end(), [](char c) {
         return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
       });
-  return fine ? Status{}
-              : bad_input("golden id: found '" + id + "', want letters, digits, '_', '-' and '.'");
+  return fine
+             ? Status{}
+             : bad_input("golden id: found '" + id +
+                         "', want at most 200 letters, digits, '_', '-' and '.', the first no '.'");
 }
 
 Result<std::string> sha256_of(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored))
+    return bad_input(path + ": found no ordinary file, want a recording");
   std::ifstream file(path, std::ios::binary);
-  if (!file) return bad_input(path + ": cannot be read");
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
                                                                         EVP_MD_CTX_free);
   EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
@@ -61,13 +65,10 @@ Result<std::string> sha256_of(const std::string& path) {
 Result<GoldenManifest> GoldenManifest::read(const std::string& folder) {
   GoldenManifest manifest{(fs::path(folder) / "manifest.json").string(), {}};
   const auto fail = [&](const std::string& what) { return bad_input(manifest.path + ": " + what); };
-  std::error_code ignored;
-  if (!fs::is_regular_file(manifest.path, ignored)) return fail("no such file");
-  std::ifstream file(manifest.path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) return fail("cannot be read");
-  DSAKIT_TRY(parse_json(manifest.path, text, 4));
-  manifest.json = OrderedJson::parse(text); // in the file's order; it was parsed above
+  const auto text = read_text_file(manifest.path);
+  DSAKIT_TRY(text);
+  DSAKIT_TRY(parse_json(manifest.path, *text, 4));
+  manifest.json = OrderedJson::parse(*text); // in the file's order; it was parsed above
   const OrderedJson& json = manifest.json;
   if (!json.is_object() || !is_text(json, "schema") || json["schema"] != kSchema)
     return fail(std::string("found another schema, want ") + kSchema);
@@ -112,6 +113,9 @@ Result<std::vector<GoldenEntry>> read_golden(const std::string& folder) {
 Status check_golden(const std::string& folder) {
   const auto entries = read_golden(folder);
   DSAKIT_TRY(entries);
+  if (entries->empty())
+    return bad_input((fs::path(folder) / "manifest.json").string() +
+                     ": found no entry, want at least one recording");
   std::set<std::string> listed;
   for (const GoldenEntry& entry : *entries) {
     listed.insert(entry.file);

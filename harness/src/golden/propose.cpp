@@ -1,9 +1,12 @@
+#include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
-#include <fstream>
+#include <map>
 #include <set>
 
 #include "../recording/names.hpp"
+#include "../recording/text.hpp"
 #include "dsakit/harness/compare.hpp"
 #include "dsakit/harness/golden.hpp"
 #include "dsakit/harness/output.hpp"
@@ -29,6 +32,7 @@ public:
   Result<std::string> text() {
     values("contract ", old_.contract(), new_.contract());
     values("config ", old_.config(), new_.config());
+    values("provenance ", old_.provenance(), new_.provenance());
     std::set<std::int64_t> steps;
     for (const RecordingReader* reader : {&old_, &new_})
       for (const OperationId& id : reader->operations())
@@ -47,7 +51,7 @@ public:
       else
         DSAKIT_TRY(tensor(other->second, info));
     }
-    return text_.empty() ? std::string("nothing changes but the file's own bytes\n") : text_;
+    return text_.empty() ? std::string("nothing that it says changes\n") : text_;
   }
 
 private:
@@ -57,6 +61,13 @@ private:
 
   static std::string describe(const TensorInfo& info) {
     return std::string(name(info.dtype)) + " " + to_string(info.shape);
+  }
+
+  static std::string joined(const TensorInfo& info) {
+    std::string text;
+    for (const std::string& axis : info.axes)
+      text += (text.empty() ? "" : ",") + axis;
+    return text;
   }
 
   void values(const std::string& what, const Attributes& before, const Attributes& after) {
@@ -84,6 +95,7 @@ private:
 
   Status tensor(const TensorInfo& before, const TensorInfo& after) {
     values(after.object + " attribute ", before.attributes, after.attributes);
+    if (before.axes != after.axes) add(after.object + " axes", joined(before), joined(after));
     if (before.dtype != after.dtype || before.shape != after.shape) {
       add(after.object, describe(before), describe(after));
       return {};
@@ -130,14 +142,13 @@ Result<std::string> propose_golden(const std::string& folder, const std::string&
     text += *differences;
   }
 
-  std::ifstream file(candidate, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  if (!file) return bad_input(candidate + ": cannot be read");
+  const auto bytes = read_text_file(candidate);
+  DSAKIT_TRY(bytes);
   std::error_code error;
   fs::create_directories(fs::path(folder) / "proposed", error);
   if (error) return bad_input((fs::path(folder) / "proposed").string() + ": " + error.message());
   DSAKIT_TRY(check_not_input(proposal_of(folder, id, ".h5"), candidate));
-  DSAKIT_TRY(write_report(proposal_of(folder, id, ".h5"), bytes));
+  DSAKIT_TRY(write_report(proposal_of(folder, id, ".h5"), *bytes));
   DSAKIT_TRY(write_report(proposal_of(folder, id, ".txt"), text));
   return text;
 }
@@ -154,6 +165,8 @@ Result<std::string> proposed_golden(const std::string& folder, const std::string
 Status accept_golden(const std::string& folder, const GoldenAcceptance& acceptance) {
   const auto proposed = proposed_golden(folder, acceptance.id);
   DSAKIT_TRY(proposed);
+  if (acceptance.reason.empty() || acceptance.reviewer.empty())
+    return bad_input("golden accept: found an empty reason or reviewer, want both");
   auto manifest = GoldenManifest::read(folder);
   DSAKIT_TRY(manifest);
   const auto sha256 = sha256_of(*proposed);

@@ -1,7 +1,3 @@
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-
 #include "../recording/names.hpp"
 #include "../recording/text.hpp"
 #include "json.hpp"
@@ -18,12 +14,9 @@ public:
   Manifest(Draft& draft, std::string path) : draft_(draft), path_(std::move(path)) {}
 
   Status read() {
-    std::error_code ignored;
-    if (std::filesystem::is_directory(path_, ignored)) return fail("found a folder, want a file");
-    std::ifstream file(path_, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (!file) return fail("cannot be read");
-    auto json = parse_json(path_, text, 5);
+    const auto text = read_text_file(path_);
+    DSAKIT_TRY(text);
+    auto json = parse_json(path_, *text, 5);
     if (!json) return json.status();
     DSAKIT_TRY(only(*json, "", {"contract", "config", "operations"}));
     DSAKIT_TRY(texts(*json, "contract", draft_.contract));

@@ -1,6 +1,9 @@
 #include "text.hpp"
 
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
 namespace dsakit::harness {
 
@@ -22,6 +25,20 @@ std::string escaped(std::string_view text) {
 std::string in_quotes(std::string_view text) {
   constexpr std::size_t kLongest = 60;
   return "'" + escaped(text.substr(0, kLongest)) + (text.size() > kLongest ? "...'" : "'");
+}
+
+Result<std::string> read_text_file(const std::string& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (std::filesystem::is_directory(status))
+    return bad_input(path + ": found a folder, want a file");
+  if (!std::filesystem::exists(status)) return bad_input(path + ": no such file");
+  if (!std::filesystem::is_regular_file(status))
+    return bad_input(path + ": found a special file, want an ordinary one");
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file) return bad_input(path + ": cannot be read");
+  return text;
 }
 
 } // namespace dsakit::harness

@@ -1,5 +1,6 @@
 #include "child_process.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -117,7 +118,7 @@ bool read_all(int descriptor, Clock::time_point deadline, std::string& bytes) {
     pollfd waiting{descriptor, POLLIN, 0};
     if (::poll(&waiting, 1, static_cast<int>(std::min<long long>(left, 1000))) <= 0) continue;
     const ssize_t count = ::read(descriptor, block.data(), block.size());
-    if (count == 0) return true;
+    if (count == 0 || (count < 0 && errno != EINTR)) return true;
     if (count > 0) bytes.append(block.data(), static_cast<std::size_t>(count));
   }
 }

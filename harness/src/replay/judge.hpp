@@ -39,6 +39,7 @@ struct Producer {
   const Tensor* tensor = nullptr; ///< none for the reference
   Accumulation accumulation =
       Accumulation::exact; ///< decides its bound; not asked of the reference
+  bool right = false;      ///< a kernel's: it passed against the reference
 };
 
 std::string_view name(Producer::Kind kind);

@@ -180,6 +180,7 @@ private:
                                        : entry.report.file + ": " + status.what()});
         return {};
       }
+      if (interrupted()) return interruption(); // what the operation said may be its doing
     }
     summarise(entry);
     return {};
@@ -317,6 +318,7 @@ private:
       const Producer oracle{Producer::Kind::reference};
 
       DSAKIT_TRY(compare(entry, output, output, ours, oracle, run));
+      ours.right = report_.lines.back().verdict == Verdict::pass;
       for (const auto& [name, recorded] : reference.data().tensors.outputs) {
         if (output_of(name, recorded.attributes) != output) continue;
         if (const std::string read = scale_read(id, name, recorded);

@@ -269,9 +269,9 @@ private:
       text_ += "  first " + coordinate(line->first_at) + ": got " + sample(*line->got) + ", want " +
                sample(*line->want) + "\n";
     if (!line->worst_at.empty())
-      text_ += "  worst " + coordinate(line->worst_at) + ": abs " + short_number(line->worst_abs) +
-               ", rel " + short_number(line->worst_rel) + ", " + short_number(line->used) +
-               " of the gate\n";
+      text_ += "  worst " + coordinate(line->worst_at) + ": " + short_number(line->used) +
+               " of the gate; anywhere at most abs " + short_number(line->worst_abs) + ", rel " +
+               short_number(line->worst_rel) + "\n";
     if (!line->tightest_gate.empty())
       text_ += "  tightest passing gate: " + line->tightest_gate + "\n";
     if (!line->hint.empty()) text_ += wrapped("  hint: ", words(line->hint));

@@ -171,5 +171,22 @@ TEST(Coordinates, AreRowMajor) {
   EXPECT_EQ(coordinates({3, 5, 2}, 17), (std::vector<std::int64_t>{1, 3, 1}));
 }
 
+/// NaN, infinities and numbers must meet their like, whatever the bound.
+TEST(CompareDerived, AnInfiniteBoundLetsNoOtherKindOfValuePass) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> kinds = {1, kInf, -kInf, kNan};
+  for (const float got : kinds)
+    for (const float want : kinds) {
+      Values a{Tensor(Dtype::float32, {1}), {}};
+      Values b = a;
+      a.tensor.as<float>()[0] = got;
+      b.tensor.as<float>()[0] = want;
+      const bool same = got == want || (got != got && want != want);
+      EXPECT_EQ(compare_derived(a, b, {std::numeric_limits<double>::infinity()}, {}).passes(), same)
+          << got << " " << want;
+    }
+}
+
 } // namespace
 } // namespace dsakit::harness
