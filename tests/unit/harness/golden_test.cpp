@@ -54,7 +54,8 @@ TEST_F(Golden, AFileThatIsMissingOrNotListedIsNamed) {
   EXPECT_NE(check().what().find("more.h5: found a file that"), std::string::npos) << check().what();
   std::filesystem::remove(root_ + "/data/more.h5");
   std::filesystem::remove(root_ + "/data/tiny.h5");
-  EXPECT_NE(check().what().find("tiny.h5: found no ordinary file"), std::string::npos) << check().what();
+  EXPECT_NE(check().what().find("tiny.h5: found no ordinary file"), std::string::npos)
+      << check().what();
 }
 
 TEST_F(Golden, AProposalSaysWhatChangesAndChangesNothingElse) {
