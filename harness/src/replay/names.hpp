@@ -1,4 +1,4 @@
-// Names: lists as the operation table writes them, outputs with their producers, shell words.
+// Names: lists as the operation table writes them, outputs with their producers.
 #pragma once
 
 #include <sstream>
