@@ -30,7 +30,7 @@ float fp16_to_float(std::uint16_t bits);
 std::uint16_t float_to_fp16(float value);
 
 /// e of the scale 2^e = 2^ceil(log2(amax / qmax)) for a finite amax > 0, in exact arithmetic.
-/// qmax is 448, 240 or 224.
+/// qmax is 448, 240, 224, or 6 for MXFP4.
 int ue8m0_exponent(float amax, float qmax);
 
 /// Value of an e2m1 code, 0 to 15: 0, 0.5, 1, 1.5, 2, 3, 4, 6, then the same negated.
