@@ -25,13 +25,17 @@ void load_activations(ActivationDtype dtype, const std::uint16_t* bits, std::spa
     value = activation_to_float(dtype, *bits++);
 }
 
-float amax_of(std::span<const float> values, ActivationDtype dtype, float floor) {
+float amax_of(std::span<const float> values, float largest_finite, float floor) {
   float amax = 0;
   for (float value : values)
     if (std::fabs(value) > amax) // false for NaN
       amax = std::fabs(value);
+  return std::max(std::min(amax, largest_finite), floor);
+}
+
+float amax_of(std::span<const float> values, ActivationDtype dtype, float floor) {
   const std::uint16_t largest_finite = dtype == ActivationDtype::bf16 ? 0x7F7F : 0x7BFF;
-  return std::max(std::min(amax, activation_to_float(dtype, largest_finite)), floor);
+  return amax_of(values, activation_to_float(dtype, largest_finite), floor);
 }
 
 double ulp_of(ActivationDtype dtype, double value) {
