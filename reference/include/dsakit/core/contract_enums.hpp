@@ -19,6 +19,10 @@ enum class IndexPageLayout : std::uint8_t {
 /// How a quantiser's scale is rounded before it is stored and used.
 enum class ScaleKind : std::uint8_t { ue8m0, fp32 };
 
+/// What MXFP4 quantises (spec 3.1): the activations, or each row of 128 of queries and of keys
+/// times the normalised Hadamard matrix.
+enum class Hadamard : std::uint8_t { none, query_and_key };
+
 /// How the producer of an output accumulates, hence which gate its error is held to (spec 8).
 enum class Accumulation : std::uint8_t { exact, fp32, sm90_wgmma_fp8 };
 

@@ -93,9 +93,11 @@ struct OutputGate {
 /// sigmoid in fp32 as 1 / (1 + exp(-g)); rounding two: rounded to dtype, then the product too;
 /// one: the product alone.
 Status output_gate(const OutputGate& in, std::uint16_t* attn_gated);
-/// Tier exact: double, without a rounding. bound: half an ulp of dtype of the product, plus
-/// 8 * 2^-24 of it for exp (3 ulp), sum, quotient and product; rounding two: plus half an ulp of
-/// sigmoid times |value|.
+/// Tier exact: double, without a rounding. bound: |value| * e + half an ulp of dtype of the
+/// product,
+///   e = (16 + 2 |g|) 2^-24 sigmoid + 2^-126
+/// for exp (3 ulp, and |g| twice rounded on the way to a power of two), the sum, a fast quotient
+/// and the product; rounding two: plus half an ulp of sigmoid in e.
 Status output_gate_exact(const OutputGate& in, double* attn_gated, double* bound);
 
 /// 0.1 * mscale * ln(factor) + 1; 1 for a factor up to 1.

@@ -27,6 +27,8 @@ inline constexpr EnumNames<ActivationDtype, 2> kActivationDtypes = {
     {{"bf16", ActivationDtype::bf16}, {"fp16", ActivationDtype::fp16}}};
 inline constexpr EnumNames<WeightFold, 2> kWeightFolds = {
     {{"bf16_intermediate", WeightFold::bf16_intermediate}, {"fp32", WeightFold::fp32}}};
+inline constexpr EnumNames<Hadamard, 2> kHadamards = {
+    {{"none", Hadamard::none}, {"query_and_key", Hadamard::query_and_key}}};
 inline constexpr EnumNames<IndexKNorm, 2> kIndexKNorms = {
     {{"layernorm", IndexKNorm::layernorm}, {"rmsnorm", IndexKNorm::rmsnorm}}};
 inline constexpr EnumNames<RmsNormRounding, 2> kRmsNormRoundings = {
@@ -129,6 +131,9 @@ inline std::string_view name(ActivationDtype v) {
 inline std::string_view name(WeightFold v) {
   return detail::enum_name(v, detail::kWeightFolds);
 }
+inline std::string_view name(Hadamard v) {
+  return detail::enum_name(v, detail::kHadamards);
+}
 inline std::string_view name(IndexKNorm v) {
   return detail::enum_name(v, detail::kIndexKNorms);
 }
@@ -162,6 +167,9 @@ inline Result<ActivationDtype> parse_activation_dtype(const ContractValues& valu
 }
 inline Result<WeightFold> parse_weight_fold(const ContractValues& values) {
   return detail::enum_key(values, "weight_fold", detail::kWeightFolds);
+}
+inline Result<Hadamard> parse_hadamard(const ContractValues& values) {
+  return detail::enum_key(values, "hadamard", detail::kHadamards);
 }
 inline Result<IndexKNorm> parse_index_k_norm(const ContractValues& values) {
   return detail::enum_key(values, "index_k_norm", detail::kIndexKNorms);
@@ -225,6 +233,22 @@ inline Result<IndexQueryQuant> parse_index_query_quant(const ContractValues& val
   auto qmax = detail::qmax_key(values, *encoding);
   if (!qmax) return qmax.status();
   return IndexQueryQuant{*encoding, *dtype, *scale_kind, *floor, *qmax};
+}
+
+inline Result<Mxfp4Quant> parse_mxfp4_quant(const ContractValues& values) {
+  auto dtype = parse_activation_dtype(values);
+  if (!dtype) return dtype.status();
+  auto hadamard = parse_hadamard(values);
+  if (!hadamard) return hadamard.status();
+  return Mxfp4Quant{*dtype, *hadamard};
+}
+
+inline Result<Mxfp4Pages> parse_mxfp4_pages(const ContractValues& values) {
+  auto layout = detail::enum_key(values, "index_page_layout", detail::kIndexPageLayouts);
+  if (!layout) return layout.status();
+  auto page_size = parse_page_size(values);
+  if (!page_size) return page_size.status();
+  return Mxfp4Pages{*layout, *page_size};
 }
 
 inline Result<MlaQuant> parse_mla_quant(const ContractValues& values) {
