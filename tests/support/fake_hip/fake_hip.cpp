@@ -156,6 +156,16 @@ EXPORT const char* fake_hip_message() {
   return message.c_str();
 }
 
+EXPORT int fake_hip_enqueue(void* handle, const std::function<int()>& work) {
+  Stream* stream = live(streams, handle);
+  if (!stream) return kInvalidHandle;
+  stream->pending.push_back(work);
+  return 0;
+}
+EXPORT bool fake_hip_is_device_memory(const void* memory, std::size_t bytes) {
+  return fake_hip::is_device_memory(memory, bytes);
+}
+
 EXPORT int hipInit(unsigned) {
   return from_environment("FAKE_HIP_DEVICES") ? 0 : kNoDevice;
 }
