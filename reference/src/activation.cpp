@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "dsakit/reference/formats.hpp"
 
@@ -35,6 +36,12 @@ float amax_of(std::span<const float> values, float largest_finite, float floor) 
 float amax_of(std::span<const float> values, ActivationDtype dtype, float floor) {
   const std::uint16_t largest_finite = dtype == ActivationDtype::bf16 ? 0x7F7F : 0x7BFF;
   return amax_of(values, activation_to_float(dtype, largest_finite), floor);
+}
+
+double ulp_of(ActivationDtype dtype, double value) {
+  const auto [mantissa, smallest_exponent] =
+      dtype == ActivationDtype::bf16 ? std::pair{7, -126} : std::pair{10, -14};
+  return std::ldexp(1.0, std::max(std::ilogb(value), smallest_exponent) - mantissa);
 }
 
 } // namespace dsakit::reference

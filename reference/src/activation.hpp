@@ -15,6 +15,9 @@ std::uint16_t float_to_activation(ActivationDtype dtype, float value);
 /// `value` rounded to the dtype.
 float round_to_activation(ActivationDtype dtype, float value);
 
+/// Distance of two neighbours of the dtype at `value`.
+double ulp_of(ActivationDtype dtype, double value);
+
 /// Widens values.size() elements.
 void load_activations(ActivationDtype dtype, const std::uint16_t* bits, std::span<float> values);
 

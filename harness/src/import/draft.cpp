@@ -38,6 +38,7 @@ constexpr CanonicalTensor kCanonical[] = {
     {"index_q_fp8", "rows,heads,dim", Merge::query},
     {"index_q_scale", "rows,heads,groups", Merge::query, true},
     {"index_q_scale", "rows,heads", Merge::none},
+    {"index_q_input", "tokens,dim", Merge::none},
     {"index_q_packed", "rows,heads,bytes", Merge::query},
     {"index_weights", "rows,heads", Merge::leading},
     {"index_weights_folded", "rows,heads", Merge::leading},
@@ -49,6 +50,7 @@ constexpr CanonicalTensor kCanonical[] = {
     {"ke", "rows", Merge::leading},
     {"ks", "rows", Merge::leading},
     {"kv_c", "tokens,dim", Merge::none},
+    {"kv_c_raw", "tokens,dim", Merge::none},
     {"latent", "rows,heads,dim", Merge::leading},
     {"logits", "rows,keys", Merge::leading},
     {"lse", "rows,heads", Merge::leading},
@@ -58,11 +60,14 @@ constexpr CanonicalTensor kCanonical[] = {
     {"norm_weight", "dim", Merge::none},
     {"output", "tokens,dim", Merge::none},
     {"q", "tokens,heads,dim", Merge::none},
+    {"q_c_raw", "tokens,dim", Merge::none},
+    {"qkv_a", "tokens,dim", Merge::none},
     {"row_lens", "rows", Merge::leading},
     {"row_request", "rows", Merge::leading},
     {"slot_mapping", "tokens", Merge::leading},
     {"slots", "rows,columns", Merge::leading},
     {"topk_indices", "rows,columns", Merge::none},
+    {"weight", "outputs,inputs", Merge::none},
 };
 
 const CanonicalTensor* find_canonical(std::string_view name, Dtype dtype) {

@@ -86,6 +86,7 @@ Result<WeightFold> parse_weight_fold(const ContractValues& values);
 Result<Hadamard> parse_hadamard(const ContractValues& values);
 Result<IndexKNorm> parse_index_k_norm(const ContractValues& values);
 Result<RmsNormRounding> parse_rmsnorm_rounding(const ContractValues& values);
+Result<GateRounding> parse_gate_rounding(const ContractValues& values);
 Result<LseBase> parse_lse_base(const ContractValues& values);
 Result<TopkOrder> parse_topk_order(const ContractValues& values);
 Result<std::int64_t> parse_page_size(const ContractValues& values);
@@ -93,6 +94,9 @@ Result<std::int64_t> parse_page_size(const ContractValues& values);
 /// What a contract says of one output tensor, from its text.
 Result<Accumulation> parse_accumulation(std::string_view text);
 Result<MlaScaleRead> parse_mla_scale_read(std::string_view text);
+
+/// How one projection's weight is stored, from its text.
+Result<WeightFormat> parse_weight_format(std::string_view text);
 
 } // namespace dsakit
 

@@ -47,6 +47,17 @@ enum class LseBase : std::uint8_t { e, two };
 /// Order of a top-k row: best first, or ascending positions.
 enum class TopkOrder : std::uint8_t { rank, ascending };
 
+/// The output gate: sigmoid(gate) rounded to the activation dtype before the product, or one
+/// rounding at the end (spec 1.11).
+enum class GateRounding : std::uint8_t { one, two };
+
+/// How the weight of a projection is stored.
+enum class WeightFormat : std::uint8_t {
+  bf16,
+  fp8_channel, ///< e4m3 codes, an fp32 scale for each output
+  fp8_block,   ///< e4m3 codes, an fp32 scale for each 128 x 128 block
+};
+
 /// Dtype of the layer's activations.
 enum class ActivationDtype : std::uint8_t { bf16, fp16 };
 

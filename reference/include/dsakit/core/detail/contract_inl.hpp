@@ -35,6 +35,12 @@ inline constexpr EnumNames<IndexKNorm, 2> kIndexKNorms = {
     {{"layernorm", IndexKNorm::layernorm}, {"rmsnorm", IndexKNorm::rmsnorm}}};
 inline constexpr EnumNames<RmsNormRounding, 2> kRmsNormRoundings = {
     {{"one", RmsNormRounding::one}, {"two", RmsNormRounding::two}}};
+inline constexpr EnumNames<GateRounding, 2> kGateRoundings = {
+    {{"one", GateRounding::one}, {"two", GateRounding::two}}};
+inline constexpr EnumNames<WeightFormat, 3> kWeightFormats = {
+    {{"bf16", WeightFormat::bf16},
+     {"fp8_channel", WeightFormat::fp8_channel},
+     {"fp8_block", WeightFormat::fp8_block}}};
 inline constexpr EnumNames<MlaScaleRead, 2> kMlaScaleReads = {
     {{"fp32", MlaScaleRead::fp32}, {"bf16", MlaScaleRead::bf16}}};
 inline constexpr EnumNames<LseBase, 2> kLseBases = {{{"e", LseBase::e}, {"2", LseBase::two}}};
@@ -136,6 +142,12 @@ inline std::string_view name(IndexKNorm v) {
 inline std::string_view name(RmsNormRounding v) {
   return detail::enum_name(v, detail::kRmsNormRoundings);
 }
+inline std::string_view name(GateRounding v) {
+  return detail::enum_name(v, detail::kGateRoundings);
+}
+inline std::string_view name(WeightFormat v) {
+  return detail::enum_name(v, detail::kWeightFormats);
+}
 inline std::string_view name(MlaScaleRead v) {
   return detail::enum_name(v, detail::kMlaScaleReads);
 }
@@ -169,6 +181,9 @@ inline Result<IndexKNorm> parse_index_k_norm(const ContractValues& values) {
 }
 inline Result<RmsNormRounding> parse_rmsnorm_rounding(const ContractValues& values) {
   return detail::enum_key(values, "rmsnorm_rounding", detail::kRmsNormRoundings);
+}
+inline Result<GateRounding> parse_gate_rounding(const ContractValues& values) {
+  return detail::enum_key(values, "gate_rounding", detail::kGateRoundings);
 }
 inline Result<LseBase> parse_lse_base(const ContractValues& values) {
   return detail::enum_key(values, "lse_base", detail::kLseBases);
@@ -256,6 +271,9 @@ inline Result<Accumulation> parse_accumulation(std::string_view text) {
 }
 inline Result<MlaScaleRead> parse_mla_scale_read(std::string_view text) {
   return detail::parse_enum("mla_scale_read", text, detail::kMlaScaleReads);
+}
+inline Result<WeightFormat> parse_weight_format(std::string_view text) {
+  return detail::parse_enum("weight_format", text, detail::kWeightFormats);
 }
 
 } // namespace dsakit
