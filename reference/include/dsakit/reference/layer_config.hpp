@@ -70,6 +70,8 @@ struct LayerConfig {
     return (num_attention_heads + parallel.tensor_parallel_size - 1) /
            parallel.tensor_parallel_size;
   }
+  /// Keys that a prefill chunk may gather (spec 2.7).
+  std::int64_t max_total_seq_len() const { return 40 * max_model_len; }
   bool use_fp4() const { return indexer_kv_dtype == "mxfp4"; }
   double softmax_scale() const;
 };
