@@ -1,5 +1,6 @@
 # Nothing exists alone: an operation with a kernel or a comparison rule has all that is listed here, or
-# configuring fails and names what is missing.
+# configuring fails and names what is missing. A kernel <operation>_mxfp4.hip beside <operation>.hip has
+# its own reference, parity test and benchmark, and shares the rest.
 file(GLOB kernels CONFIGURE_DEPENDS optimized/kernels/*/*.hip)
 file(GLOB rules CONFIGURE_DEPENDS golden/rules/*.json)
 file(GLOB reference_headers CONFIGURE_DEPENDS reference/include/dsakit/reference/*.hpp)
@@ -9,29 +10,30 @@ foreach(header ${reference_headers})
   string(APPEND reference "${text}")
 endforeach()
 
-set(operations)
+set(variants) # kernels, and operations with a rule
 foreach(path ${kernels} ${rules})
-  get_filename_component(operation ${path} NAME_WE)
-  list(APPEND operations ${operation})
+  get_filename_component(variant ${path} NAME_WE)
+  list(APPEND variants ${variant})
 endforeach()
-list(REMOVE_DUPLICATES operations)
+list(REMOVE_DUPLICATES variants)
 
 set(missing)
-foreach(operation ${operations})
+foreach(variant ${variants})
+  string(REGEX REPLACE "_mxfp4$" "" operation ${variant})
   foreach(path
       optimized/include/dsakit/optimized/${operation}.hpp
       optimized/kernels/${operation}/${operation}.hip
       optimized/kernels/${operation}/audit.json
       optimized/kernels/${operation}/README.md
-      tests/parity/${operation}_test.cpp
-      bench/${operation}_bench.cpp
+      tests/parity/${variant}_test.cpp
+      bench/${variant}_bench.cpp
       golden/rules/${operation}.json)
     if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${path})
-      string(APPEND missing "\n  ${operation}: ${path}")
+      string(APPEND missing "\n  ${variant}: ${path}")
     endif()
   endforeach()
-  if(NOT reference MATCHES "[^a-z_]${operation}\\(")
-    string(APPEND missing "\n  ${operation}: a function of that name in reference/include/dsakit/reference")
+  if(NOT reference MATCHES "[^a-z0-9_]${variant}\\(")
+    string(APPEND missing "\n  ${variant}: a function of that name in reference/include/dsakit/reference")
   endif()
 endforeach()
 if(missing)

@@ -28,7 +28,12 @@
   X(TopkParams)                                                                                    \
   X(MlaCacheWriteParams)                                                                           \
   X(TopkSlotsParams)                                                                               \
-  X(SparseAttentionParams)
+  X(SparseAttentionParams)                                                                         \
+  X(IndexQueryQuantMxfp4Params)                                                                    \
+  X(IndexCacheWriteMxfp4Params)                                                                    \
+  X(IndexCacheGatherMxfp4Params)                                                                   \
+  X(IndexLogitsPrefillMxfp4Params)                                                                 \
+  X(IndexLogitsDecodeMxfp4Params)
 
 namespace dsakit::optimized {
 
