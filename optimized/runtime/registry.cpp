@@ -31,6 +31,7 @@
   X(MlaCacheWriteParams)                                                                           \
   X(TopkSlotsParams)                                                                               \
   X(SparseAttentionParams)                                                                         \
+  X(IndexQueryQuantMxfp4Params)                                                                    \
   X(RmsNormParams)                                                                                 \
   X(OutputGateParams)
 
