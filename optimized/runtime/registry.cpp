@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <set>
 
+#include "dsakit/optimized/dcp_attention_merge.hpp"
+#include "dsakit/optimized/dcp_topk_merge.hpp"
 #include "dsakit/optimized/index_cache_gather.hpp"
 #include "dsakit/optimized/index_cache_write.hpp"
 #include "dsakit/optimized/index_key_norm.hpp"
@@ -28,7 +30,9 @@
   X(TopkParams)                                                                                    \
   X(MlaCacheWriteParams)                                                                           \
   X(TopkSlotsParams)                                                                               \
-  X(SparseAttentionParams)
+  X(SparseAttentionParams)                                                                         \
+  X(DcpTopkMergeParams)                                                                            \
+  X(DcpAttentionMergeParams)
 
 namespace dsakit::optimized {
 
