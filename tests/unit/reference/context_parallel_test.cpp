@@ -92,11 +92,11 @@ TEST(ContextParallel, ATokenIsWrittenByOneRankIntoItsOwnPages) {
 
 // ---- Local selection ----------------------------------------------------------------------------
 
-TEST(TopkScores, AreTheLogitsOfThePositionsAndMinusInfinityAtPadding) {
+TEST(DcpScores, AreTheLogitsOfThePositionsAndMinusInfinityAtPadding) {
   const std::vector<float> logits = {9, 8, 7, 6, 5, 4, 3, 2, -0.0f, kNaN};
   const Ids starts = {2, 0}, indices = {1, 0, -1, 4, 3, -1};
   std::vector<float> scores(6);
-  topk_scores(logits.data(), 2, 5, starts.data(), indices.data(), 3, scores.data());
+  dcp_scores(logits.data(), 2, 5, starts.data(), indices.data(), 3, scores.data());
   EXPECT_EQ(scores[0], 6);
   EXPECT_EQ(scores[1], 7);
   EXPECT_EQ(scores[2], -kInf);

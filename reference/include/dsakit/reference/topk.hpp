@@ -19,7 +19,7 @@ Status topk(const float* logits, std::int64_t rows, std::int64_t columns,
 
 /// scores[r, i] = the logit at topk_indices[r, i], which counts from row_starts[r]; -inf at -1.
 /// What a rank offers to dcp_topk_merge. scores: [rows, k].
-void topk_scores(const float* logits, std::int64_t rows, std::int64_t columns,
+void dcp_scores(const float* logits, std::int64_t rows, std::int64_t columns,
                  const std::int32_t* row_starts, const std::int32_t* topk_indices, std::int64_t k,
                  float* scores);
 
