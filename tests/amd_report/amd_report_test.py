@@ -81,7 +81,9 @@ class AmdReport(unittest.TestCase):
             self.assertRegex(files["summary.txt"], "selftest +FAIL ")
 
     def test_without_a_device_one_line_and_77(self):
-        done = run(source / "tools/run", "amd", FAKE_HIP_DEVICES="0")
+        # In the preset asan the stand-in brings AddressSanitizer into a Python that was built without.
+        done = run(source / "tools/run", "amd", FAKE_HIP_DEVICES="0",
+                   ASAN_OPTIONS="verify_asan_link_order=0:detect_leaks=0")
         self.assertEqual(done.returncode, 77)
         self.assertEqual(done.stdout, "")
         self.assertEqual(done.stderr, "no AMD GPU: the HIP runtime says hipErrorNoDevice\n")

@@ -76,7 +76,7 @@ public:
     take(dtype);
     take(shape);
     tensor = Tensor(dtype, shape);
-    std::memcpy(tensor.bytes.data(), at_, tensor.bytes.size());
+    std::copy_n(reinterpret_cast<const std::byte*>(at_), tensor.bytes.size(), tensor.bytes.begin());
     at_ += tensor.bytes.size();
   }
 
