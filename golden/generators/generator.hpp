@@ -184,5 +184,6 @@ inline constexpr Encoding kFnuz{"e4m3fnuz", Dtype::float8_e4m3fnuz, "224", 224};
 void index_file(const std::string& folder, const Encoding& encoding);
 void attention_file(const std::string& folder, const Encoding& encoding);
 void topk_file(const std::string& folder);
+void mxfp4_file(const std::string& folder);
 
 } // namespace dsakit::golden
