@@ -14,4 +14,5 @@ int main(int argc, char** argv) {
   }
   topk_file(argv[1]);
   dense_file(argv[1]);
+  mxfp4_file(argv[1]);
 }

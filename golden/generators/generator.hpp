@@ -185,5 +185,6 @@ void index_file(const std::string& folder, const Encoding& encoding);
 void dense_file(const std::string& folder);
 void attention_file(const std::string& folder, const Encoding& encoding);
 void topk_file(const std::string& folder);
+void mxfp4_file(const std::string& folder);
 
 } // namespace dsakit::golden

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "generator.hpp"
+#include "requests.hpp"
 
 namespace dsakit::golden {
 namespace {
@@ -83,57 +84,27 @@ void index_step(Golden& golden, std::int64_t number, const IndexStep& s, const E
       golden.add("index_key_norm", std::move(norm),
                  {{"index_k", empty(Dtype::bfloat16, {tokens, 128}, {"token", "dim"})}});
 
-  // Pages in a shuffled order, with two to spare; the table's end is never read.
-  std::vector<std::int64_t> pages_of(lengths.size());
-  std::int64_t used = 0, columns = 0;
-  for (std::size_t r = 0; r < lengths.size(); ++r) {
-    pages_of[r] = (lengths[r] + s.page_size - 1) / s.page_size;
-    used += pages_of[r];
-    columns = std::max(columns, pages_of[r]);
-  }
-  const std::int64_t pages = used + 2;
-  const auto order = random.permutation(pages);
-  std::vector<std::int32_t> table(static_cast<std::size_t>(requests * columns), -1);
-  std::vector<std::int64_t> slots;
-  std::size_t next = 0;
-  for (std::size_t r = 0; r < lengths.size(); ++r) {
-    for (std::int64_t c = 0; c < pages_of[r]; ++c)
-      table[r * static_cast<std::size_t>(columns) + static_cast<std::size_t>(c)] =
-          static_cast<std::int32_t>(order[next++]);
-    for (std::int64_t t = 0; t < lengths[r]; ++t)
-      slots.push_back(
-          table[r * static_cast<std::size_t>(columns) + static_cast<std::size_t>(t / s.page_size)] *
-              std::int64_t{s.page_size} +
-          t % s.page_size);
-  }
+  const PagedRequests paged = paged_requests(lengths, s.page_size, random);
+  const std::int64_t pages = paged.pages;
   const auto cache = golden.add(
       "index_cache_write",
       {{"index_k", key.at("index_k")},
-       {"slot_mapping", tensor(Dtype::int64, {tokens}, {"token"}, slots)},
+       {"slot_mapping", tensor(Dtype::int64, {tokens}, {"token"}, paged.slots)},
        {"index_cache", bytes({pages, std::int64_t{s.page_size} * 132}, {"page", "byte"}, random)}},
       {{"index_cache",
         empty(Dtype::uint8, {pages, std::int64_t{s.page_size} * 132}, {"page", "byte"})}});
   const RecordedTensor block_table =
-      tensor(Dtype::int32, {requests, columns}, {"request", "column"}, table);
+      tensor(Dtype::int32, {requests, paged.columns}, {"request", "column"}, paged.table);
 
-  const std::vector<std::int32_t> cu_seq_lens = {0, 37, 40, 171};
-  const auto gathered =
-      golden.add("index_cache_gather",
-                 {{"index_cache", cache.at("index_cache")},
-                  {"block_table", block_table},
-                  {"cu_seq_lens", tensor(Dtype::int32, {requests + 1}, {"boundary"}, cu_seq_lens)}},
-                 {{"k_fp8", empty(encoding.dtype, {tokens, 128}, {"row", "dim"})},
-                  {"k_scale", empty(Dtype::float32, {tokens}, {"row"})}});
+  const ScoredRows scored = scored_rows(lengths, s.next_n);
+  const auto gathered = golden.add(
+      "index_cache_gather",
+      {{"index_cache", cache.at("index_cache")},
+       {"block_table", block_table},
+       {"cu_seq_lens", tensor(Dtype::int32, {requests + 1}, {"boundary"}, scored.cu_seq_lens)}},
+      {{"k_fp8", empty(encoding.dtype, {tokens, 128}, {"row", "dim"})},
+       {"k_scale", empty(Dtype::float32, {tokens}, {"row"})}});
 
-  std::vector<std::int32_t> ks, ke, row_lens, row_request;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const auto request = static_cast<std::size_t>(row / s.next_n);
-    const auto behind = static_cast<std::int32_t>(s.next_n - 1 - row % s.next_n);
-    row_request.push_back(static_cast<std::int32_t>(request));
-    row_lens.push_back(std::max(lengths[request] - behind, 0));
-    ks.push_back(cu_seq_lens[request]);
-    ke.push_back(cu_seq_lens[request] + row_lens.back());
-  }
   RecordedTensor logits = empty(Dtype::float32, {rows, tokens}, {"row", "key"});
   logits.attributes["accumulation"] = "exact";
   golden.add("index_logits_prefill",
@@ -141,8 +112,8 @@ void index_step(Golden& golden, std::int64_t number, const IndexStep& s, const E
               {"k_fp8", gathered.at("k_fp8")},
               {"k_scale", gathered.at("k_scale")},
               {"index_weights_folded", weights.at("index_weights_folded")},
-              {"ks", tensor(Dtype::int32, {rows}, {"row"}, ks)},
-              {"ke", tensor(Dtype::int32, {rows}, {"row"}, ke)}},
+              {"ks", tensor(Dtype::int32, {rows}, {"row"}, scored.ks)},
+              {"ke", tensor(Dtype::int32, {rows}, {"row"}, scored.ke)}},
              {{"logits", logits}});
   logits = empty(Dtype::float32, {rows, 131}, {"row", "key"});
   logits.attributes["accumulation"] = "exact";
@@ -151,8 +122,8 @@ void index_step(Golden& golden, std::int64_t number, const IndexStep& s, const E
               {"index_cache", cache.at("index_cache")},
               {"index_weights_folded", weights.at("index_weights_folded")},
               {"block_table", block_table},
-              {"row_lens", tensor(Dtype::int32, {rows}, {"row"}, row_lens)},
-              {"row_request", tensor(Dtype::int32, {rows}, {"row"}, row_request)}},
+              {"row_lens", tensor(Dtype::int32, {rows}, {"row"}, scored.row_lens)},
+              {"row_request", tensor(Dtype::int32, {rows}, {"row"}, scored.row_request)}},
              {{"logits", logits}});
 }
 
