@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "dsakit/optimized/index_logits_decode.hpp"
+#include "dsakit/optimized/index_logits_prefill.hpp"
 #include "dsakit/reference/mxfp4_logits.hpp"
 #include "support/compare.hpp"
 #include "support/devices.hpp"
@@ -192,6 +193,60 @@ TEST_P(IndexLogitsDecodeMxfp4, BothLayoutsGiveTheSameBits) {
     }
   testing::expect_same("logits", kernel_logits(*device_, shuffled, q),
                        kernel_logits(*device_, kFlat64, p), static_cast<std::size_t>(p.columns));
+}
+
+// S34: a row has the same bits as one of a request with several rows, as one of its own, and as a
+// prefill row over the same keys.
+TEST_P(IndexLogitsDecodeMxfp4, S34_EveryArrangementGivesTheSameBits) {
+  Problem p = random_problem(kFlat64, 24, 4, 41);
+  p.row_lens.back() = 531;
+  p.name_requests = false;
+  const std::vector<float> several = kernel_logits(*device_, kFlat64, p);
+  p.next_n = 1;
+  p.name_requests = true;
+  testing::expect_same("flattened", kernel_logits(*device_, kFlat64, p), several, 531);
+
+  // The last row as prefill: its request's keys, gathered.
+  const std::int64_t row = p.rows() - 1;
+  std::vector<std::uint8_t> codes(531 * 64);
+  std::vector<std::uint8_t> scales(531 * 4);
+  for (std::int64_t key = 0; key < 531; ++key) {
+    const std::int64_t page =
+        p.block_table[static_cast<std::size_t>((p.requests() - 1) * p.table_columns + key / 64)];
+    const std::uint8_t* from = p.cache.data() + page * kFlat64.page_stride();
+    std::copy_n(from + key % 64 * 64, 64, codes.begin() + key * 64);
+    std::copy_n(from + 4096 + key % 64 * 4, 4, scales.begin() + key * 4);
+  }
+  OnDevice<std::uint8_t> q(*device_, {p.q.begin() + row * 24 * 64, p.q.end()});
+  OnDevice<std::uint8_t> q_scale(*device_, {p.q_scale.begin() + row * 24 * 4, p.q_scale.end()});
+  OnDevice<std::uint16_t> weights(*device_, {p.weights.begin() + row * 24, p.weights.end()});
+  OnDevice<std::uint8_t> k(*device_, codes);
+  OnDevice<std::uint8_t> k_scale(*device_, scales);
+  OnDevice<std::int32_t> ks(*device_, {0});
+  OnDevice<std::int32_t> ke(*device_, {531});
+  OnDevice<float> logits(*device_, std::vector<float>(531, kPoison));
+  optimized::IndexLogitsPrefillMxfp4Params params{};
+  params.q_packed = q.data();
+  params.q_scale = q_scale.data();
+  params.k_packed = k.data();
+  params.k_scale = k_scale.data();
+  params.weights = weights.data();
+  params.ks = ks.data();
+  params.ke = ke.data();
+  params.logits = logits.data();
+  params.q_stride = 24 * 64;
+  params.q_scale_stride = 24 * 4;
+  params.weights_stride = 24;
+  params.logits_stride = 531;
+  params.rows = 1;
+  params.heads = 24;
+  params.keys = 531;
+  params.columns = 531;
+  params.weight_scale = p.weight_scale();
+  const Status status = testing::run_kernel(*device_, params);
+  ASSERT_TRUE(status) << status.what();
+  testing::expect_same("prefill", logits.values(),
+                       std::vector<float>(several.end() - 531, several.end()), 531);
 }
 
 // S22: keys on pages outside the table or the pool give -inf and read nothing.

@@ -39,22 +39,21 @@ class IndexQueryQuantMxfp4 : public ::testing::TestWithParam<std::string> {
 protected:
   std::unique_ptr<optimized::Device> device_ = testing::open(GetParam());
 
-  /// The kernel reads tokens out of a wider tensor, padded with NaN.
-  void expect_same_bits(const Queries& q, Hadamard hadamard) {
-    const std::int64_t rows = q.tokens * q.heads;
-    std::vector<std::uint8_t> want_packed(static_cast<std::size_t>(rows) * 64, 0xA5);
-    std::vector<std::uint8_t> want_scale(static_cast<std::size_t>(rows) * 4, 0xA5);
-    OnDevice<std::uint8_t> q_packed(*device_, want_packed);
-    OnDevice<std::uint8_t> q_scale(*device_, want_scale);
-    ASSERT_TRUE(reference::index_query_quant_mxfp4({ActivationDtype::bf16, hadamard},
-                                                   q.index_q.data(), rows, want_packed.data(),
-                                                   want_scale.data()));
+  struct Quantised {
+    std::vector<std::uint8_t> packed; // [tokens, heads, 64]
+    std::vector<std::uint8_t> scale;  // [tokens, heads, 4]
+  };
 
+  /// The kernel reads tokens out of a wider tensor, padded with NaN.
+  Quantised quantise(const Queries& q, Hadamard hadamard) {
+    const auto rows = static_cast<std::size_t>(q.tokens * q.heads);
     const std::int64_t stride = q.heads * 128 + 24;
     std::vector<std::uint16_t> wide(static_cast<std::size_t>(q.tokens * stride), 0x7FC0);
     for (std::int64_t t = 0; t < q.tokens; ++t)
       std::copy_n(q.index_q.begin() + t * q.heads * 128, q.heads * 128, wide.begin() + t * stride);
     OnDevice<std::uint16_t> index_q(*device_, wide);
+    OnDevice<std::uint8_t> q_packed(*device_, std::vector<std::uint8_t>(rows * 64, 0xA5));
+    OnDevice<std::uint8_t> q_scale(*device_, std::vector<std::uint8_t>(rows * 4, 0xA5));
     optimized::IndexQueryQuantMxfp4Params params{};
     params.index_q = index_q.data();
     params.q_packed = q_packed.data();
@@ -64,9 +63,20 @@ protected:
     params.heads = static_cast<std::int32_t>(q.heads);
     params.hadamard = hadamard == Hadamard::query_and_key;
     const Status status = testing::run_kernel(*device_, params);
-    ASSERT_TRUE(status) << status.what();
-    testing::expect_same("q_packed", q_packed.values(), want_packed, 64);
-    testing::expect_same("q_scale", q_scale.values(), want_scale, 4);
+    EXPECT_TRUE(status) << status.what();
+    return {q_packed.values(), q_scale.values()};
+  }
+
+  void expect_same_bits(const Queries& q, Hadamard hadamard) {
+    const auto rows = static_cast<std::size_t>(q.tokens * q.heads);
+    Quantised want{std::vector<std::uint8_t>(rows * 64, 0xA5),
+                   std::vector<std::uint8_t>(rows * 4, 0xA5)};
+    ASSERT_TRUE(reference::index_query_quant_mxfp4({ActivationDtype::bf16, hadamard},
+                                                   q.index_q.data(), q.tokens * q.heads,
+                                                   want.packed.data(), want.scale.data()));
+    const Quantised got = quantise(q, hadamard);
+    testing::expect_same("q_packed", got.packed, want.packed, 64);
+    testing::expect_same("q_scale", got.scale, want.scale, 4);
   }
 };
 
@@ -109,6 +119,28 @@ TEST_P(IndexQueryQuantMxfp4, S02_ZeroAndTinyGroups) {
   q.index_q[100] = 0x01C0;                        // 6 * 2^-126, the floor
   for (const Hadamard hadamard : kBoth)
     expect_same_bits(q, hadamard);
+}
+
+// S06: the exponent is rounded up, so that nothing clips; 6 itself needs no step.
+TEST_P(IndexQueryQuantMxfp4, S06_TheExponentIsRoundedUp) {
+  Queries q{1, 2, std::vector<std::uint16_t>(256, 0)};
+  const float largest[] = {5, 6, 6.5f, 7, 7.96875f, 8, 12, 12.0625f};
+  for (std::size_t group = 0; group < 8; ++group)
+    q.index_q[32 * group + 3] = testing::to_bf16(largest[group]);
+  EXPECT_EQ(quantise(q, Hadamard::none).scale,
+            (std::vector<std::uint8_t>{127, 127, 128, 128, 128, 128, 128, 129}));
+}
+
+// S07: the even element is in the low nibble.
+TEST_P(IndexQueryQuantMxfp4, S07_TheEvenElementIsInTheLowNibble) {
+  Queries q{1, 1, {}};
+  for (int pair = 0; pair < 64; ++pair) {
+    q.index_q.push_back(testing::to_bf16(pair % 2 ? -0.5f : 1));
+    q.index_q.push_back(testing::to_bf16(6));
+  }
+  const std::vector<std::uint8_t> packed = quantise(q, Hadamard::none).packed;
+  for (std::size_t i = 0; i < 64; ++i)
+    EXPECT_EQ(packed[i], i % 2 ? 0x79 : 0x72) << i;
 }
 
 // S08, S48: the maximum may lie in any element, hence in any lane.
