@@ -132,7 +132,7 @@ float boundary(std::int64_t g, std::int64_t d) {
 /// Quantisers alone: what would drown every other term of a score.
 void boundaries_step(Golden& golden, std::int64_t number) {
   golden.step(number, {});
-  constexpr std::int64_t kRows = 6; // 24 groups: each kind three times, in every place of a row
+  constexpr std::int64_t kRows = 6; // 24 groups: each kind three times, at other places of a row
   const auto at = [](std::int64_t i) {
     const std::int64_t row = i / 128;
     return boundary((i / 32 + row) % 24, i % 32);
@@ -149,6 +149,21 @@ void boundaries_step(Golden& golden, std::int64_t number) {
              {{"index_cache", empty(Dtype::uint8, {2, 64 * 68}, {"page", "byte"})}});
 }
 
+/// Rows whose two large elements cancel in half of the groups: what the others leave there is the
+/// rounding of the sums before, so that another order of the butterflies shows.
+void rotation_step(Golden& golden, std::int64_t number) {
+  golden.step(number, {{"hadamard", "query_and_key"}});
+  Random random(4200);
+  constexpr std::int64_t kRows = 6;
+  const auto at = [&](std::int64_t i) {
+    const std::int64_t apart = std::int64_t{2} << i / 128; // 2 to 64 elements
+    return i % 128 == 0 || i % 128 == apart ? 0x1p30F : random.normal();
+  };
+  golden.add("index_query_quant", {{"index_q", bf16({kRows, 1, 128}, {"row", "head", "dim"}, at)}},
+             {{"index_q_packed", packed({kRows, 1, 64}, {"row", "head", "byte"})},
+              {"index_q_scale", e8m0({kRows, 1, 4}, {"row", "head", "group"})}});
+}
+
 } // namespace
 
 void mxfp4_file(const std::string& folder) {
@@ -161,7 +176,8 @@ void mxfp4_file(const std::string& folder) {
   std::int64_t number = 0;
   for (const Mxfp4Step& step : kSteps)
     mxfp4_step(golden, number++, step);
-  boundaries_step(golden, number);
+  boundaries_step(golden, number++);
+  rotation_step(golden, number);
   golden.commit();
 }
 

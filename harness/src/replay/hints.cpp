@@ -69,6 +69,21 @@ public:
     return odd_.tensor.dtype == Dtype::int32 &&
            nearly_all([&](std::int64_t i) { return right_.at(i) == -1 && odd_.at(i) >= 0; });
   }
+  /// Packed codes with their halves exchanged.
+  bool have_swapped_nibbles() const {
+    return odd_.tensor.dtype == Dtype::float4_e2m1fn_x2 && nearly_all([&](std::int64_t i) {
+             const std::uint8_t right = right_.tensor.as<std::uint8_t>()[i];
+             return odd_.tensor.as<std::uint8_t>()[i] ==
+                    static_cast<std::uint8_t>(right << 4 | right >> 4);
+           });
+  }
+  /// Exponents one from the right one.
+  bool are_one_step_off() const {
+    return odd_.tensor.dtype == Dtype::float8_e8m0fnu && nearly_all([&](std::int64_t i) {
+             return std::abs(odd_.tensor.as<std::uint8_t>()[i] -
+                             right_.tensor.as<std::uint8_t>()[i]) == 1;
+           });
+  }
   bool are(const Tensor& tensor) const {
     return nearly_all([&](std::int64_t i) { return bytes(odd_.tensor, i) == bytes(tensor, i); });
   }
@@ -116,6 +131,11 @@ std::string Hints::find(const Case& c, const Judged& judged) {
              "? The contract field is lse_base";
   if (wrong.are_zero())
     return whose(c) + " from " + from + " on are zero: unwritten or a cleared tail";
+  if (wrong.have_swapped_nibbles())
+    return whose(c) + " have the halves of each byte exchanged: is the even element in the high "
+                      "nibble?";
+  if (wrong.are_one_step_off())
+    return whose(c) + " are one exponent from right: a scale rounded down or to even, not up?";
   const Operation& operation = reference_.data().operation();
   const char* encoding =
       takes(operation, "index_fp8_encoding") ? "index_fp8_encoding" : "mla_fp8_encoding";
@@ -167,8 +187,11 @@ void Hints::make_alternatives() {
   };
   add("index_fp8_encoding", "e4m3fn", "448");
   add("index_fp8_encoding", "e4m3fnuz", "224");
-  add("index_page_layout", "block_flat", nullptr);
-  add("index_page_layout", "mfma_preshuffle", nullptr);
+  const bool mxfp4 = operation.format == "mxfp4"; // the other format's layouts hold no such records
+  add("index_page_layout", mxfp4 ? "flat" : "block_flat", nullptr);
+  add("index_page_layout", mxfp4 ? "preshuffle64" : "mfma_preshuffle", nullptr);
+  add("hadamard", "none", nullptr);
+  add("hadamard", "query_and_key", nullptr);
   add("mla_fp8_encoding", "e4m3fn", "448");
   add("mla_fp8_encoding", "e4m3fnuz", "224");
   add("mla_scale_read", "fp32", nullptr);

@@ -41,21 +41,13 @@ std::string text(const Tensor& tensor) {
   return {reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()};
 }
 
-/// MXFP4 pages and queries, and MLA rows of bf16.
+/// MLA rows of bf16.
 bool only_recorded(const RecordingReader& reader, const OperationId& id) {
   const Operation* operation = find_operation(id.operation);
-  if (!operation) return false;
   const ContractValues contract = reader.contract(id.step);
-  const auto says = [&](const std::string& key, const std::string& value) {
-    const auto found = contract.find(key);
-    return operation->contract.find(key) != std::string_view::npos && found != contract.end() &&
-           found->second == value;
-  };
-  bool packed = false;
-  for (Side side : {Side::inputs, Side::outputs})
-    for (const TensorInfo& info : reader.tensors(id, side))
-      packed |= info.name() == "index_q_packed";
-  return packed || says("index_page_layout", "flat") || says("mla_record", "bf16");
+  const auto record = contract.find("mla_record");
+  return operation && operation->contract.find("mla_record") != std::string_view::npos &&
+         record != contract.end() && record->second == "bf16";
 }
 
 class ImportKnownFile : public ::testing::TestWithParam<const char*> {
@@ -231,8 +223,7 @@ TEST_F(ImportKnownFiles, LayoutsOfTheOtherWriters) {
   EXPECT_EQ(reader.contract(1).at("index_page_layout"), "mfma_preshuffle");
   EXPECT_EQ(reader.contract(2).at("index_page_layout"), "flat");
   EXPECT_EQ(reader.contract(1).at("index_k_floor"), "1e-4");
-  EXPECT_EQ(std::strtod(reader.contract(2).at("index_k_floor").c_str(), nullptr),
-            6 * std::ldexp(1.0, -126));
+  EXPECT_EQ(reader.contract(2).at("hadamard"), "none");
 }
 
 /// Producer by producer, in both ways that the files write `accumulation`.
@@ -323,10 +314,30 @@ TEST_F(ImportKnownFiles, LayerKeepsItsEncodingLinksAndWeights) {
   }
 }
 
-TEST_F(ImportKnownFiles, Mxfp4LayerIsKeptForLater) {
+TEST_F(ImportKnownFiles, Mxfp4QueriesHaveHeadsAndGroups) {
+  DSAKIT_NEED_RECORDING("kernel_mxfp4_quant");
+  const RecordingReader reader = imported("kernel_mxfp4_quant");
+  EXPECT_EQ(reader.contract(),
+            (ContractValues{{"activation_dtype", "bf16"}, {"hadamard", "none"}}));
+  const RecordedOperation quant = read(reader, {0, "index_query_quant"});
+  EXPECT_EQ(quant.inputs.at("index_q").tensor.shape, (Shape{143, 1, 128}));
+  const RecordedTensor& packed = quant.outputs.at("index_q_packed");
+  EXPECT_EQ(packed.tensor.dtype, Dtype::float4_e2m1fn_x2);
+  EXPECT_EQ(packed.tensor.shape, (Shape{143, 1, 64}));
+  const RecordedTensor& scale = quant.outputs.at("index_q_scale");
+  EXPECT_EQ(scale.tensor.dtype, Dtype::float8_e8m0fnu);
+  EXPECT_EQ(scale.tensor.shape, (Shape{143, 1, 4}));
+  EXPECT_EQ(scale.axes, (std::vector<std::string>{"rows", "heads", "groups"}));
+}
+
+TEST_F(ImportKnownFiles, Mxfp4LayerScoresPackedQueriesWithTheRawWeights) {
   DSAKIT_NEED_RECORDING("decode_mxfp4");
   const RecordingReader reader = imported("decode_mxfp4");
   EXPECT_EQ(reader.contract().at("index_page_layout"), "flat");
+  EXPECT_EQ(reader.contract().at("hadamard"), "none");
+  for (const char* of_fp8 :
+       {"index_fp8_encoding", "index_k_floor", "index_q_floor", "scale_kind", "weight_fold"})
+    EXPECT_EQ(reader.contract().count(of_fp8), 0u) << of_fp8;
   std::set<std::string> inputs;
   for (const TensorInfo& info : reader.tensors({0, "index_logits_decode"}, Side::inputs)) {
     inputs.insert(info.name());

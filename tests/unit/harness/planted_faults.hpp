@@ -13,8 +13,10 @@
 #include <gtest/gtest.h>
 
 #include "dsakit/harness/operations.hpp"
+#include "dsakit/reference/formats.hpp"
 #include "dsakit/reference/index_cache.hpp"
 #include "dsakit/reference/mla_cache.hpp"
+#include "dsakit/reference/mxfp4.hpp"
 #include "operations/index_pages.hpp"
 
 namespace dsakit::harness {
@@ -50,7 +52,9 @@ inline bool weighs(const Tensor& weights, std::int64_t head) {
   const std::int64_t heads = weights.shape[1];
   float largest = 0, of_head = 0;
   for (std::int64_t i = 0; i < weights.elements(); ++i) {
-    const float weight = std::abs(weights.as<float>()[i]);
+    const float weight = std::abs(weights.dtype == Dtype::float32
+                                      ? weights.as<float>()[i]
+                                      : reference::bf16_to_float(weights.as<std::uint16_t>()[i]));
     largest = std::max(largest, weight);
     if (i % heads == head) of_head = std::max(of_head, weight);
   }
@@ -65,22 +69,34 @@ struct RowKeys {
   std::int64_t first_column;
   std::string code_input;
   std::string scale_input;
-  std::function<std::int64_t(std::int64_t key, std::int64_t d)> code_at; ///< BYTES into the input
-  std::function<std::int64_t(std::int64_t key)> scale_at;
+  std::int64_t code_bytes; ///< 128, or 64 with two codes each
+  /// BYTES into the input: byte i of a key's codes, byte i of its four bytes of scale.
+  std::function<std::int64_t(std::int64_t key, std::int64_t i)> code_at;
+  std::function<std::int64_t(std::int64_t key, std::int64_t i)> scale_at;
 };
+
+inline bool is_mxfp4(const OperationData& data) {
+  return data.operation().format == "mxfp4";
+}
 
 inline RowKeys decode_keys(const OperationData& data) {
   const Tensor& lens = data.input("row_lens");
   const auto* len = lens.as<std::int32_t>();
   const std::int64_t row = std::max_element(len, len + lens.elements()) - len;
-  const IndexPages pages = *parse_index_pages(data.contract);
-  const PageGeometry geometry = *page_geometry(data.tensors.inputs.at("index_cache"), pages);
+  const RecordedTensor& cache = data.tensors.inputs.at("index_cache");
+  const bool mxfp4 = is_mxfp4(data);
+  // Only the pages of the operation's format are there.
+  const auto fp8_pages = parse_index_pages(data.contract);
+  const auto mxfp4_pages = parse_mxfp4_pages(data.contract);
+  const PageGeometry geometry =
+      mxfp4 ? *page_geometry(cache, *mxfp4_pages) : *page_geometry(cache, *fp8_pages);
+  const std::int64_t page_size = *parse_page_size(data.contract);
   const Tensor& table = data.input("block_table");
   const auto requests = *row_requests(data.tensors, lens.elements(), table.shape[0]);
   const std::int32_t* table_row =
       table.as<std::int32_t>() + requests[static_cast<std::size_t>(row)] * table.shape[1];
   const auto page = [=](std::int64_t key) {
-    return table_row[key / pages.page_size] * geometry.stride + geometry.offset;
+    return table_row[key / page_size] * geometry.stride + geometry.offset;
   };
   return {0,
           len[row],
@@ -88,11 +104,16 @@ inline RowKeys decode_keys(const OperationData& data) {
           0,
           "index_cache",
           "index_cache",
-          [=](std::int64_t key, std::int64_t d) {
-            return page(key) + reference::index_value_offset(pages, key % pages.page_size, d);
+          mxfp4 ? reference::kMxfp4Bytes : reference::kIndexHeadDim,
+          [=](std::int64_t key, std::int64_t i) {
+            const std::int64_t token = key % page_size;
+            return page(key) + (mxfp4 ? reference::mxfp4_value_offset(*mxfp4_pages, token, i)
+                                      : reference::index_value_offset(*fp8_pages, token, i));
           },
-          [=](std::int64_t key) {
-            return page(key) + reference::index_scale_offset(pages, key % pages.page_size);
+          [=](std::int64_t key, std::int64_t i) {
+            const std::int64_t token = key % page_size;
+            return page(key) + (mxfp4 ? reference::mxfp4_scale_offset(*mxfp4_pages, token, i)
+                                      : reference::index_scale_offset(*fp8_pages, token) + i);
           }};
 }
 
@@ -103,31 +124,43 @@ inline RowKeys prefill_keys(const OperationData& data) {
   for (std::int64_t r = 0; r < data.input("ks").elements(); ++r)
     if (ke[r] - ks[r] > ke[row] - ks[row]) row = r;
   const Tensor* origin = data.optional_input("column_origin");
+  const bool mxfp4 = is_mxfp4(data);
+  const std::int64_t bytes = mxfp4 ? reference::kMxfp4Bytes : reference::kIndexHeadDim;
   return {ks[row],
           ke[row],
           row,
           ks[row] - (origin ? origin->as<std::int32_t>()[row] : 0),
-          "k_fp8",
+          mxfp4 ? "k_packed" : "k_fp8",
           "k_scale",
-          [](std::int64_t key, std::int64_t d) { return key * reference::kIndexHeadDim + d; },
-          [](std::int64_t key) { return 4 * key; }};
+          bytes,
+          [=](std::int64_t key, std::int64_t i) { return key * bytes + i; },
+          [](std::int64_t key, std::int64_t i) { return 4 * key + i; }};
 }
 
 inline Faults logits_faults(const OperationData& data, const Tensor& logits, bool cancelling) {
   Faults faults;
-  const Tensor& weights = data.input("index_weights_folded");
+  const bool mxfp4 = is_mxfp4(data);
+  const std::string weights_name = mxfp4 ? "index_weights" : "index_weights_folded";
+  const Tensor& weights = data.input(weights_name);
   const std::int64_t heads = weights.shape[1];
   // Where every dot cancels, a head or a scale weighs less than the sum of all terms may lose (spec
   // 8; 0.91 of the gate), and a key less than a producer of the accumulation sm90_wgmma_fp8 may
   // lose (0.15 and 0.63 of its gate): those are left out, and nothing else.
   if (!cancelling)
     for (const std::int64_t head : first_middle_last(heads))
-      if (weighs(weights, head))
-        zero<float>(add(faults, "head " + std::to_string(head), data), "index_weights_folded",
-                    [&](std::int64_t i) { return i % heads == head; });
+      if (weighs(weights, head)) {
+        Fault& fault = add(faults, "head " + std::to_string(head), data);
+        const auto lost = [&](std::int64_t i) { return i % heads == head; };
+        if (mxfp4)
+          zero<std::uint16_t>(fault, weights_name, lost);
+        else
+          zero<float>(fault, weights_name, lost);
+      }
+  const std::int64_t step_bytes = mxfp4 ? 16 : 32;
   for (std::int64_t step = 0; step < 4; ++step)
-    zero<std::uint8_t>(add(faults, "step " + std::to_string(step), data), "index_q_fp8",
-                       [&](std::int64_t i) { return i % 128 / 32 == step; });
+    zero<std::uint8_t>(add(faults, "step " + std::to_string(step), data),
+                       mxfp4 ? "index_q_packed" : "index_q_fp8",
+                       [&](std::int64_t i) { return i % (4 * step_bytes) / step_bytes == step; });
 
   const RowKeys keys =
       data.id.operation == "index_logits_decode" ? decode_keys(data) : prefill_keys(data);
@@ -143,19 +176,24 @@ inline Faults logits_faults(const OperationData& data, const Tensor& logits, boo
     Fault& fault = add(faults, "key " + std::to_string(key), data);
     fault.within_wgmma = cancelling;
     Tensor& codes = fault.tensors.inputs.at(keys.code_input).tensor;
-    for (std::int64_t d = 0; d < reference::kIndexHeadDim; ++d)
-      codes.as<std::uint8_t>()[keys.code_at(key, d)] = 0;
+    for (std::int64_t i = 0; i < keys.code_bytes; ++i)
+      codes.as<std::uint8_t>()[keys.code_at(key, i)] = 0;
   }
   if (cancelling) return faults;
 
   const std::byte* bytes = data.input(keys.scale_input).bytes.data();
+  const auto scale_differs = [&](std::int64_t a, std::int64_t b) {
+    for (std::int64_t i = 0; i < 4; ++i)
+      if (bytes[keys.scale_at(a, i)] != bytes[keys.scale_at(b, i)]) return true;
+    return false;
+  };
   for (key = keys.first; key + 1 < keys.end; ++key)
-    if (std::memcmp(bytes + keys.scale_at(key), bytes + keys.scale_at(key + 1), 4) != 0) break;
+    if (scale_differs(key, key + 1)) break;
   if (key + 1 < keys.end) {
     Fault& fault = add(faults, "scales of key " + std::to_string(key) + " and the next", data);
     std::byte* swapped = fault.tensors.inputs.at(keys.scale_input).tensor.bytes.data();
-    std::swap_ranges(swapped + keys.scale_at(key), swapped + keys.scale_at(key) + 4,
-                     swapped + keys.scale_at(key + 1));
+    for (std::int64_t i = 0; i < 4; ++i)
+      std::swap(swapped[keys.scale_at(key, i)], swapped[keys.scale_at(key + 1, i)]);
   }
   EXPECT_LT(key + 1, keys.end) << "all scales are equal";
   return faults;

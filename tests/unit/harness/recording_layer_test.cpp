@@ -150,14 +150,6 @@ TEST_F(RecordingLayer, WhatIsOnlyRecordedOpensWithoutItsContract) {
             "/steps/0/sparse_attention: mla_record bf16 is recorded, but not replayed by this "
             "version");
   EXPECT_EQ(code_, Code::unsupported);
-  EXPECT_EQ(read("index_query_quant",
-                 [](TinyRecording& r) {
-                   auto& outputs = r.operations.at("index_query_quant").outputs;
-                   outputs["index_q_packed"] = outputs.extract("index_q_fp8").mapped();
-                 }),
-            "/steps/0/index_query_quant: index_q_packed (MXFP4) is recorded, but not replayed by "
-            "this version");
-  EXPECT_EQ(code_, Code::unsupported);
 }
 
 TEST_F(RecordingLayer, SlotsOfTheCaches) {

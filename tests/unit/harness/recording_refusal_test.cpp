@@ -599,15 +599,15 @@ TEST_F(RecordingRefusal, PageThatDoesNotFitARow) {
               write_ + "/inputs/index_cache: found page_offset '" + text + "', want bytes >= 0");
 }
 
-TEST_F(RecordingRefusal, Mxfp4LayoutOpensButIsNotReplayed) {
-  EXPECT_EQ(with([](TinyRecording& r) { r.contract["index_page_layout"] = "flat"; }), "");
-  auto reader = RecordingReader::open(path_);
-  ASSERT_TRUE(reader);
-  const auto read = reader->read({0, "index_cache_write"}, reader->contract());
-  EXPECT_EQ(read.status().code(), Code::unsupported);
-  EXPECT_EQ(read.status().what(), path_ + ": " + write_ +
-                                      ": index_page_layout flat (MXFP4) is recorded, but not "
-                                      "replayed by this version");
+TEST_F(RecordingRefusal, S09_Fp8TensorsUnderALayoutOfMxfp4) {
+  EXPECT_EQ(with([](TinyRecording& r) { r.contract["index_page_layout"] = "flat"; }),
+            "/contract (step 0): found no key hadamard, want it for index_cache_write");
+  EXPECT_EQ(with([](TinyRecording& r) {
+              r.contract["index_page_layout"] = "flat";
+              r.contract["hadamard"] = "none";
+            }),
+            "/steps/0/index_cache_gather/outputs/k_fp8: found output 'k_fp8', want one of: "
+            "k_packed k_scale");
 }
 
 } // namespace

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "dsakit/core/operations.hpp"
@@ -40,8 +41,11 @@ TEST_F(RulesTest, EveryFileOfGoldenRulesLoads) {
     EXPECT_TRUE(status) << status.what();
     ++files;
   }
-  // Kernels whose operation is not replayed yet have theirs, too.
-  EXPECT_GE(files, static_cast<int>(kOperations.size()));
+  // Kernels whose operation is not replayed yet have theirs, too. The formats of one share it.
+  std::set<std::string_view> names;
+  for (const Operation& operation : kOperations)
+    names.insert(operation.name);
+  EXPECT_GE(files, static_cast<int>(names.size()));
 }
 
 TEST_F(RulesTest, EveryOutputOfEveryOperationHasABuiltInRule) {

@@ -145,7 +145,7 @@ int code_by_distance(std::uint16_t bits, int exponent) {
   return best | (bits & 0x8000 ? 8 : 0);
 }
 
-TEST(Mxfp4Quant, S02_IsTheIntegerFormForAllBf16AsTheLargestOfAGroupAndBesideALargerOne) {
+TEST(Mxfp4Quant, S06_IsTheIntegerFormForAllBf16AsTheLargestOfAGroupAndBesideALargerOne) {
   // Each pattern leads one group; in the others it stands beside 1.5 * 2^j, so that its code
   // goes through every boundary.
   std::vector<std::uint16_t> rows(65536 * kDim, 0);
@@ -176,7 +176,7 @@ TEST(Mxfp4Quant, S02_AZeroGroupHasByte1AndZeroCodes) {
   EXPECT_EQ(quantised(kQuant, row_of({-0.0f})).packed[0], 8);
 }
 
-TEST(Mxfp4Quant, TheEvenElementIsInTheLowNibble) {
+TEST(Mxfp4Quant, S07_TheEvenElementIsInTheLowNibble) {
   const Quantised got = quantised(kQuant, row_of({6.0f, -0.5f, 3.0f, 1.0f}));
   EXPECT_EQ(got.scale[0], 127);
   EXPECT_EQ(got.packed[0], 0x97);
