@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "dsakit/harness/recording.hpp"
+#include "dsakit/reference/dense.hpp"
 #include "replay_fixture.hpp"
 #include "support/tiny_dense.hpp"
 

@@ -29,6 +29,11 @@ struct ProjectionParams {
   std::int64_t batch;
 };
 
+/// The weight lies as [out, in]; else it lies as [in, out].
+inline bool weight_rows_are_outputs(const ProjectionParams& p) {
+  return p.weight_in_stride == 1 && p.weight_out_stride >= p.in;
+}
+
 /// One matrix: contiguous x [rows, in], weight [out, in] and y [rows, out].
 inline ProjectionParams projection(const std::uint16_t* x, const std::uint16_t* weight,
                                    std::uint16_t* y, std::int64_t rows, std::int64_t in,
