@@ -116,8 +116,8 @@ Status BlasLt::project(Device& device, const ProjectionParams& p, void* stream) 
   Object desc(lt.MatmulDescDestroy);
   DSAKIT_TRY(check(lt.MatmulDescCreate(desc.out(), library_.compute_fp32, library_.fp32),
                    prefix + "MatmulDescCreate"));
-  const bool rows_of_outputs = p.weight_in_stride == 1;
-  const std::int32_t op = rows_of_outputs ? library_.op_t : library_.op_n;
+  const bool as_out_in = weight_rows_are_outputs(p);
+  const std::int32_t op = as_out_in ? library_.op_t : library_.op_n;
   DSAKIT_TRY(check(lt.MatmulDescSetAttribute(desc.get(), library_.desc_trans_a, &op, sizeof op),
                    prefix + "MatmulDescSetAttribute"));
 
@@ -136,8 +136,8 @@ Status BlasLt::project(Device& device, const ProjectionParams& p, void* stream) 
                  prefix + "MatrixLayoutSetAttribute");
   };
   Object a(lt.MatrixLayoutDestroy), b(lt.MatrixLayoutDestroy), d(lt.MatrixLayoutDestroy);
-  DSAKIT_TRY(rows_of_outputs ? layout(a, p.in, p.out, p.weight_out_stride, p.weight_batch_stride)
-                             : layout(a, p.out, p.in, p.weight_in_stride, p.weight_batch_stride));
+  DSAKIT_TRY(as_out_in ? layout(a, p.in, p.out, p.weight_out_stride, p.weight_batch_stride)
+                       : layout(a, p.out, p.in, p.weight_in_stride, p.weight_batch_stride));
   DSAKIT_TRY(layout(b, p.in, p.rows, p.x_row_stride, p.x_batch_stride));
   DSAKIT_TRY(layout(d, p.out, p.rows, p.y_row_stride, p.y_batch_stride));
 

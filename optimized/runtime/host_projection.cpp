@@ -66,6 +66,8 @@ Status check_projection(const ProjectionParams& p) {
   DSAKIT_TRY(at_least("batch", p.batch, 1));
   DSAKIT_TRY(at_least("x_row_stride", p.x_row_stride, p.in));
   DSAKIT_TRY(at_least("y_row_stride", p.y_row_stride, p.out));
+  if (weight_rows_are_outputs(p) || (p.weight_out_stride == 1 && p.weight_in_stride >= p.out))
+    return {};
   if (p.weight_in_stride == 1) return at_least("weight_out_stride", p.weight_out_stride, p.in);
   if (p.weight_out_stride == 1) return at_least("weight_in_stride", p.weight_in_stride, p.out);
   return unsupported("weight_out_stride and weight_in_stride are " +

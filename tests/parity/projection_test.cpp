@@ -126,6 +126,25 @@ TEST_P(Projection, ARowHasItsBitsInAnyCompany) {
   }
 }
 
+// A weight [in, 1] is a column or a row.
+TEST_P(Projection, OneOutputOfATransposedWeight) {
+  const auto x = random_bf16(9 * 40, 13);
+  const auto w = random_bf16(40, 14);
+  OnDevice<std::uint16_t> device_x(*device_, x), device_w(*device_, w);
+  OnDevice<std::uint16_t> y(*device_, std::vector<std::uint16_t>(9, kPoison));
+  ProjectionParams params =
+      optimized::projection(device_x.data(), device_w.data(), y.data(), 9, 40, 1);
+  params.weight_out_stride = params.weight_in_stride = 1;
+  const Status status = device_->project(params);
+  ASSERT_TRUE(status) << status.what();
+  ASSERT_TRUE(device_->synchronize());
+  std::vector<double> exact(9);
+  std::vector<double> bound(9);
+  ASSERT_TRUE(reference::project_exact({x.data(), 9, weight_of(w, 1, 40), ActivationDtype::bf16},
+                                       exact.data(), bound.data()));
+  testing::expect_within("y", widened(y.values()), exact, bound, 1);
+}
+
 // The heads' products lie beside one another in q, kv_b_proj and the query.
 TEST_P(Projection, AbsorbQ) {
   constexpr std::int64_t kTokens = 21, kHeads = 3, kNope = 128, kPe = 64, kValue = 64,

@@ -48,7 +48,7 @@ public:
 
   /// The latent part is a product a head; q_pe is copied beside it.
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
-    DSAKIT_TRY(need_bf16(data.contract));
+    DSAKIT_TRY(need_bf16_projection(data));
     const Sizes s = sizes_of(data);
     const auto q = DeviceBuffer::upload(device, data.input("q"));
     DSAKIT_TRY(q);
@@ -96,7 +96,7 @@ private:
                                       s.tokens,
                                       s.heads,
                                       {s.absorbed, s.pe, s.head_rows - s.absorbed, s.latent},
-                                      bf16_weight(data.input("weight")),
+                                      weight_of(data),
                                       *dtype},
                                      values.data(), bound.data());
   }
@@ -123,7 +123,7 @@ public:
   }
 
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
-    DSAKIT_TRY(need_bf16(data.contract));
+    DSAKIT_TRY(need_bf16_projection(data));
     const Sizes s = sizes_of(data);
     const auto latent = DeviceBuffer::upload(device, data.input("latent"));
     DSAKIT_TRY(latent);
@@ -166,7 +166,7 @@ private:
                                       s.tokens,
                                       s.heads,
                                       {s.head_rows - s.absorbed, 0, s.absorbed, s.latent},
-                                      bf16_weight(data.input("weight")),
+                                      weight_of(data),
                                       *dtype},
                                      values.data(), bound.data());
   }

@@ -45,13 +45,24 @@ Status need_bf16(const ContractValues& contract) {
   return {};
 }
 
-reference::Weight bf16_weight(const Tensor& weight) {
-  reference::Weight out{};
-  out.format = WeightFormat::bf16;
-  out.values = weight.bytes.data();
-  out.outputs = weight.shape[0];
-  out.inputs = weight.shape[1];
-  return out;
+reference::Weight weight_of(const OperationData& data) {
+  const Tensor& weight = data.input("weight");
+  const Tensor* scale = data.optional_input("weight_scale");
+  return {!scale                     ? WeightFormat::bf16
+          : scale->shape.size() == 1 ? WeightFormat::fp8_channel
+                                     : WeightFormat::fp8_block,
+          weight.dtype == Dtype::float8_e4m3fnuz ? Fp8Encoding::e4m3fnuz : Fp8Encoding::e4m3fn,
+          weight.bytes.data(),
+          scale ? scale->as<float>() : nullptr,
+          weight.shape[0],
+          weight.shape[1]};
+}
+
+Status need_bf16_projection(const OperationData& data) {
+  DSAKIT_TRY(need_bf16(data.contract));
+  const Dtype dtype = data.input("weight").dtype;
+  if (dtype == Dtype::bfloat16) return {};
+  return unsupported("weight: found " + std::string(name(dtype)) + ", want bfloat16");
 }
 
 std::vector<float> widened(const Tensor& parameter) {

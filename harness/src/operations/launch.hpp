@@ -62,8 +62,11 @@ constexpr std::byte poison_byte(Dtype dtype) {
 /// unsupported for activations of another dtype, which no kernel takes.
 Status need_bf16(const ContractValues& contract);
 
-/// A recorded weight [outputs, inputs] as the reference takes it.
-reference::Weight bf16_weight(const Tensor& weight);
+/// The recorded weight [outputs, inputs] of the operation, as the reference takes it.
+reference::Weight weight_of(const OperationData& data);
+
+/// unsupported for activations or a weight that the projections of a device do not take.
+Status need_bf16_projection(const OperationData& data);
 
 /// Elements of a norm's parameter, fp32 or an activation dtype.
 std::vector<float> widened(const Tensor& parameter);

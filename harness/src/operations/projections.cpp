@@ -34,7 +34,7 @@ public:
   }
 
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
-    DSAKIT_TRY(need_bf16(data.contract));
+    DSAKIT_TRY(need_bf16_projection(data));
     const Tensor& weight = data.input("weight");
     const auto device_x = DeviceBuffer::upload(device, x_of(data));
     DSAKIT_TRY(device_x);
@@ -68,9 +68,8 @@ private:
     const Tensor& weight = data.input("weight");
     values.resize(static_cast<std::size_t>(x.shape[0] * weight.shape[0]));
     bound.resize(values.size());
-    return reference::project_exact(
-        {x.as<std::uint16_t>(), x.shape[0], bf16_weight(weight), *dtype}, values.data(),
-        bound.data());
+    return reference::project_exact({x.as<std::uint16_t>(), x.shape[0], weight_of(data), *dtype},
+                                    values.data(), bound.data());
   }
 
   const char* x_;

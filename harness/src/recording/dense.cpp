@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string>
 
+#include "dsakit/reference/dense.hpp"
 #include "hdf5.hpp"
 #include "structure.hpp"
 
@@ -71,10 +72,35 @@ Status check_absorption(const OperationTensors& op) {
                   std::to_string(heads) + " heads: W_UK, then W_UV");
 }
 
+/// fp8 has a scale for each output, or for each block of 128 x 128; bf16 has none.
+Status check_weight(const OperationTensors& op) {
+  const TensorInfo* weight = find(op, "weight");
+  const TensorInfo* scale = find(op, "weight_scale");
+  if (!weight) return {};
+  const bool fp8 = weight->dtype != Dtype::bfloat16;
+  if (!fp8 && scale)
+    return hdf5::fail(op.path, scale->object, "found scales of a bfloat16 weight, want none");
+  if (fp8 && !scale)
+    return hdf5::fail(op.path, object_path(op.id, Side::inputs, "weight_scale"),
+                      "is missing, want it for a weight of " + std::string(name(weight->dtype)));
+  if (!fp8) return {};
+  if (scale->dtype != Dtype::float32)
+    return hdf5::fail(op.path, scale->object,
+                      "found dtype " + std::string(name(scale->dtype)) + ", want float32");
+  const auto blocks = [](std::int64_t extent) {
+    return (extent + reference::kWeightBlock - 1) / reference::kWeightBlock;
+  };
+  const Shape channels = {weight->shape[0]};
+  const Shape both = {blocks(weight->shape[0]), blocks(weight->shape[1])};
+  if (scale->shape == channels || scale->shape == both) return {};
+  return fail(op, *scale, to_string(channels) + " or " + to_string(both));
+}
+
 } // namespace
 
 Status check_dense(const OperationTensors& op) {
   const std::string& name = op.id.operation;
+  DSAKIT_TRY(check_weight(op));
   if (name == "q_norm") return check_columns(op, 0);
   if (name == "kv_norm") return check_columns(op, kPe);
   if (name == "q_b_proj") return check_heads(op, "q");

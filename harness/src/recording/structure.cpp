@@ -97,6 +97,7 @@ std::vector<Dtype> wanted_dtypes(std::string_view text, const ContractValues& co
                                                             : Dtype::float8_e4m3fn};
   if (text == "activation") return {activation()};
   if (text == "parameter") return {Dtype::float32, activation()};
+  if (text == "weight") return {Dtype::bfloat16, Dtype::float8_e4m3fn, Dtype::float8_e4m3fnuz};
   return {*parse_dtype(text)};
 }
 

@@ -25,7 +25,7 @@ constexpr bool applies(const TensorRule& rule, const Operation& operation) {
 
 inline constexpr TensorRule kTensorRules[] = {
     {"qkv_a_proj", "hidden_states", "activation", "rows in"},
-    {"qkv_a_proj", "weight", "bfloat16", "out in"},
+    {"qkv_a_proj", "weight", "weight", "out in"},
     {"qkv_a_proj", "qkv_a", "activation", "rows out"},
 
     {"q_norm", "norm_weight", "parameter", "dim"},
@@ -34,7 +34,7 @@ inline constexpr TensorRule kTensorRules[] = {
     {"q_norm", "index_q_input", "activation", "rows dim"},
 
     {"q_b_proj", "index_q_input", "activation", "rows in"},
-    {"q_b_proj", "weight", "bfloat16", "out in"},
+    {"q_b_proj", "weight", "weight", "out in"},
     {"q_b_proj", "q", "activation", "rows heads dim"},
 
     {"kv_norm", "norm_weight", "parameter", "dim"},
@@ -43,7 +43,7 @@ inline constexpr TensorRule kTensorRules[] = {
     {"kv_norm", "kv_c", "activation", "rows dim"},
 
     {"index_q_proj", "index_q_input", "activation", "rows in"},
-    {"index_q_proj", "weight", "bfloat16", "out in"},
+    {"index_q_proj", "weight", "weight", "out in"},
     {"index_q_proj", "index_q", "activation", "rows heads 128"},
 
     {"index_k_proj", "hidden_states", "activation", "rows in"},
@@ -123,7 +123,7 @@ inline constexpr TensorRule kTensorRules[] = {
     {"topk_slots", "slots", "int32", "rows k"},
 
     {"absorb_q", "q", "activation", "rows heads q_dim"},
-    {"absorb_q", "weight", "bfloat16", "kv_b latent"},
+    {"absorb_q", "weight", "weight", "kv_b latent"},
     {"absorb_q", "mla_query", "activation", "rows heads query_dim"},
 
     {"sparse_attention", "mla_query", "bfloat16", "rows heads 576"},
@@ -133,11 +133,11 @@ inline constexpr TensorRule kTensorRules[] = {
     {"sparse_attention", "lse", "float32", "rows heads"},
 
     {"absorb_v", "latent", "activation", "rows heads latent"},
-    {"absorb_v", "weight", "bfloat16", "kv_b latent"},
+    {"absorb_v", "weight", "weight", "kv_b latent"},
     {"absorb_v", "attn_value", "activation", "rows values"},
 
     {"gate_proj", "hidden_states", "activation", "rows in"},
-    {"gate_proj", "weight", "bfloat16", "out in"},
+    {"gate_proj", "weight", "weight", "out in"},
     {"gate_proj", "gate", "activation", "rows out"},
 
     {"output_gate", "attn_value", "activation", "rows dim"},
@@ -146,7 +146,7 @@ inline constexpr TensorRule kTensorRules[] = {
 
     {"o_proj", "attn_gated", "activation", "rows in"},
     {"o_proj", "attn_value", "activation", "rows in"},
-    {"o_proj", "weight", "bfloat16", "out in"},
+    {"o_proj", "weight", "weight", "out in"},
     {"o_proj", "output", "activation", "rows out"},
 };
 

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "dsakit/harness/recording.hpp"
+#include "dsakit/reference/dense.hpp"
 #include "replay_fixture.hpp"
 #include "support/tiny_dense.hpp"
 
@@ -192,6 +193,67 @@ TEST_F(ReplayDense, ASampleHasSoManyRows) {
   EXPECT_EQ(find(report, "kv_norm", "kv_c", "kernel", "recorded")->elements, 2 * 512);
   EXPECT_EQ(find(report, "absorb_q", "mla_query", "kernel", "recorded")->elements, 2 * 2 * 576);
   EXPECT_EQ(find(report, "output_gate", "attn_gated", "kernel", "recorded")->elements, 2 * 32);
+}
+
+/// W = code * scale: the reference says what it gives, and no device projects by it.
+TEST_F(ReplayDense, WeightsOfFp8) {
+  for (const Shape& scales : {Shape{16}, Shape{1, 1}}) {
+    TinyRecording recording = tiny_dense();
+    std::erase_if(recording.operations, [](const auto& item) { return item.first != "o_proj"; });
+    RecordedOperation& projection = recording.operations.at("o_proj");
+    RecordedTensor& weight = projection.inputs.at("weight");
+    Tensor codes(Dtype::float8_e4m3fn, weight.tensor.shape);
+    for (std::int64_t i = 0; i < codes.elements(); ++i)
+      codes.as<std::uint8_t>()[i] = reference::encode_fp8_saturating(
+          Fp8Encoding::e4m3fn, static_cast<float>(4 * element(weight.tensor, i)));
+    weight.tensor = codes;
+    projection.inputs["weight_scale"] = testing::tiny::tensor(
+        Dtype::float32, scales,
+        std::vector<float>(static_cast<std::size_t>(element_count(scales)), 0.25F));
+    testing::tiny::fill_outputs(recording, "o_proj");
+    const Tensor& x = recording.input("o_proj", "attn_gated");
+    const Tensor& output = recording.output("o_proj", "output");
+    for (std::int64_t i = 0; i < output.elements(); ++i) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < 32; ++k)
+        sum += element(x, i / 16 * 32 + k) * element(codes, i % 16 * 32 + k) * 0.25;
+      EXPECT_NEAR(element(output, i), sum, 0x1p-8 * std::abs(sum)) << i;
+    }
+    const Report report = replay(recording);
+    EXPECT_EQ(find(report, "o_proj", "output", "reference", "recorded")->verdict, Verdict::pass);
+    const ReportLine* line = find(report, "o_proj", "output", "kernel", "reference");
+    EXPECT_EQ(line->verdict, Verdict::unsupported);
+    EXPECT_EQ(line->reason, "weight: found float8_e4m3fn, want bfloat16");
+  }
+}
+
+TEST_F(ReplayDense, ScalesOfAWeight) {
+  const auto with = [&](Dtype weight, Dtype scale, Shape shape) {
+    return refusal("o_proj", [&](RecordedOperation& op) {
+      Tensor& w = op.inputs.at("weight").tensor;
+      w = Tensor(weight, w.shape); // [16, 32]
+      if (!shape.empty()) {
+        op.inputs["weight_scale"].tensor = Tensor(scale, shape);
+        op.inputs["weight_scale"].axes.assign(shape.size(), "axis");
+      }
+    });
+  };
+  EXPECT_EQ(with(Dtype::float8_e4m3fnuz, Dtype::float32, {16}), "");
+  EXPECT_EQ(with(Dtype::float8_e4m3fn, Dtype::float32, {1, 1}), "");
+  EXPECT_EQ(with(Dtype::float8_e4m3fn, Dtype::float32, {32}),
+            "inputs/weight_scale: found shape [32], want [16] or [1, 1]");
+  EXPECT_EQ(with(Dtype::float8_e4m3fn, Dtype::bfloat16, {16}),
+            "inputs/weight_scale: found dtype bfloat16, want float32");
+  EXPECT_EQ(with(Dtype::float8_e4m3fn, Dtype::float32, {}),
+            "inputs/weight_scale: is missing, want it for a weight of float8_e4m3fn");
+  EXPECT_EQ(with(Dtype::bfloat16, Dtype::float32, {16}),
+            "inputs/weight_scale: found scales of a bfloat16 weight, want none");
+  EXPECT_EQ(refusal("index_k_proj",
+                    [](RecordedOperation& op) {
+                      Tensor& w = op.inputs.at("weight").tensor;
+                      w = Tensor(Dtype::float8_e4m3fn, w.shape);
+                    }),
+            "inputs/weight: found dtype float8_e4m3fn, want bfloat16");
 }
 
 TEST_F(ReplayDense, ActivationsOfFp16HaveAReferenceAndNoKernel) {

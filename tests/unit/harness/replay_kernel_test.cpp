@@ -67,6 +67,14 @@ public:
     }
     return {};
   }
+  Status copy_rows(void* to, std::int64_t to_stride, const void* from, std::int64_t from_stride,
+                   std::int64_t bytes, std::int64_t rows) override {
+    return real_->copy_rows(to, to_stride, from, from_stride, bytes, rows);
+  }
+  Status project(const optimized::ProjectionParams& params) override {
+    return real_->project(params);
+  }
+  std::string_view projection_library() const override { return real_->projection_library(); }
   void* stream() override { return real_->stream(); }
   Status synchronize() override { return real_->synchronize(); }
   Status start_timer() override { return real_->start_timer(); }
@@ -144,6 +152,14 @@ public:
     std::memcpy(host, sent_.at(device).data(), bytes);
     return {};
   }
+  Status copy_rows(void* to, std::int64_t to_stride, const void* from, std::int64_t from_stride,
+                   std::int64_t bytes, std::int64_t rows) override {
+    return real_->copy_rows(to, to_stride, from, from_stride, bytes, rows);
+  }
+  Status project(const optimized::ProjectionParams& params) override {
+    return real_->project(params);
+  }
+  std::string_view projection_library() const override { return real_->projection_library(); }
   void* stream() override { return real_->stream(); }
   Status synchronize() override { return real_->synchronize(); }
   Status start_timer() override { return real_->start_timer(); }

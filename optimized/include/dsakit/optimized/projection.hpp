@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "dsakit/core/status.hpp"
 
@@ -28,6 +27,11 @@ struct ProjectionParams {
   std::int64_t out;
   std::int64_t batch;
 };
+
+/// The weight lies as [out, in]; else it lies as [in, out].
+inline bool weight_rows_are_outputs(const ProjectionParams& p) {
+  return p.weight_in_stride == 1 && p.weight_out_stride >= p.in;
+}
 
 /// One matrix: contiguous x [rows, in], weight [out, in] and y [rows, out].
 inline ProjectionParams projection(const std::uint16_t* x, const std::uint16_t* weight,

@@ -20,14 +20,14 @@ struct Operation {
   std::string_view format = "";       ///< fp8 or mxfp4, of operations that exist in both
 };
 
-inline constexpr std::array<Operation, 28> kOperations = {{
-    {"qkv_a_proj", "hidden_states weight", "", "qkv_a", "activation_dtype", "", ""},
+inline constexpr auto kOperations = std::to_array<Operation>({
+    {"qkv_a_proj", "hidden_states weight", "weight_scale", "qkv_a", "activation_dtype", "", ""},
     {"q_norm", "qkv_a|q_c_raw norm_weight", "", "index_q_input",
      "activation_dtype rmsnorm_rounding", "rms_norm_eps", ""},
-    {"q_b_proj", "index_q_input weight", "", "q", "activation_dtype", "", ""},
+    {"q_b_proj", "index_q_input weight", "weight_scale", "q", "activation_dtype", "", ""},
     {"kv_norm", "qkv_a|kv_c_raw norm_weight", "", "kv_c", "activation_dtype rmsnorm_rounding",
      "rms_norm_eps", ""},
-    {"index_q_proj", "index_q_input weight", "", "index_q", "activation_dtype", "", ""},
+    {"index_q_proj", "index_q_input weight", "weight_scale", "index_q", "activation_dtype", "", ""},
     {"index_k_proj", "hidden_states weight", "", "index_k_raw", "activation_dtype", "", ""},
     {"index_w_proj", "hidden_states weight", "", "index_weights", "activation_dtype", "", ""},
     {"index_query_quant", "index_q", "", "index_q_fp8 index_q_scale",
@@ -63,15 +63,16 @@ inline constexpr std::array<Operation, 28> kOperations = {{
      "mla_fp8_encoding mla_record page_size activation_dtype qmax", "", ""},
     {"topk_slots", "topk_indices block_table row_request", "row_lens", "slots", "page_size", "",
      ""},
-    {"absorb_q", "q weight", "", "mla_query", "activation_dtype", "", ""},
+    {"absorb_q", "q weight", "weight_scale", "mla_query", "activation_dtype", "", ""},
     {"sparse_attention", "mla_query mla_cache slots", "", "latent lse",
      "mla_fp8_encoding mla_record page_size lse_base", "softmax_scale",
      "accumulation mla_scale_read"},
-    {"absorb_v", "latent weight", "", "attn_value", "activation_dtype", "", ""},
-    {"gate_proj", "hidden_states weight", "", "gate", "activation_dtype", "", ""},
+    {"absorb_v", "latent weight", "weight_scale", "attn_value", "activation_dtype", "", ""},
+    {"gate_proj", "hidden_states weight", "weight_scale", "gate", "activation_dtype", "", ""},
     {"output_gate", "attn_value gate", "", "attn_gated", "activation_dtype gate_rounding", "", ""},
-    {"o_proj", "attn_gated|attn_value weight", "", "output", "activation_dtype", "", ""},
-}};
+    {"o_proj", "attn_gated|attn_value weight", "weight_scale", "output", "activation_dtype", "",
+     ""},
+});
 
 /// nullptr when no operation has that name. Of two formats FP8's.
 constexpr const Operation* find_operation(std::string_view name) {
