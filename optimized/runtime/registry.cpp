@@ -14,6 +14,8 @@
 #include "dsakit/optimized/index_query_quant.hpp"
 #include "dsakit/optimized/index_weights_fold.hpp"
 #include "dsakit/optimized/mla_cache_write.hpp"
+#include "dsakit/optimized/output_gate.hpp"
+#include "dsakit/optimized/rms_norm.hpp"
 #include "dsakit/optimized/selftest_params.hpp"
 #include "dsakit/optimized/sparse_attention.hpp"
 #include "dsakit/optimized/topk.hpp"
@@ -31,6 +33,13 @@
   X(MlaCacheWriteParams)                                                                           \
   X(TopkSlotsParams)                                                                               \
   X(SparseAttentionParams)                                                                         \
+  X(IndexQueryQuantMxfp4Params)                                                                    \
+  X(IndexCacheWriteMxfp4Params)                                                                    \
+  X(IndexCacheGatherMxfp4Params)                                                                   \
+  X(IndexLogitsPrefillMxfp4Params)                                                                 \
+  X(IndexLogitsDecodeMxfp4Params)                                                                  \
+  X(RmsNormParams)                                                                                 \
+  X(OutputGateParams)                                                                              \
   X(DcpTopkMergeParams)                                                                            \
   X(DcpAttentionMergeParams)
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "dsakit/reference/formats.hpp"
 
@@ -24,13 +25,23 @@ void load_activations(ActivationDtype dtype, const std::uint16_t* bits, std::spa
     value = activation_to_float(dtype, *bits++);
 }
 
-float amax_of(std::span<const float> values, ActivationDtype dtype, float floor) {
+float amax_of(std::span<const float> values, float largest_finite, float floor) {
   float amax = 0;
   for (float value : values)
     if (std::fabs(value) > amax) // false for NaN
       amax = std::fabs(value);
+  return std::max(std::min(amax, largest_finite), floor);
+}
+
+float amax_of(std::span<const float> values, ActivationDtype dtype, float floor) {
   const std::uint16_t largest_finite = dtype == ActivationDtype::bf16 ? 0x7F7F : 0x7BFF;
-  return std::max(std::min(amax, activation_to_float(dtype, largest_finite)), floor);
+  return amax_of(values, activation_to_float(dtype, largest_finite), floor);
+}
+
+double ulp_of(ActivationDtype dtype, double value) {
+  const auto [mantissa, smallest_exponent] =
+      dtype == ActivationDtype::bf16 ? std::pair{7, -126} : std::pair{10, -14};
+  return std::ldexp(1.0, std::max(std::ilogb(value), smallest_exponent) - mantissa);
 }
 
 } // namespace dsakit::reference

@@ -43,6 +43,9 @@ std::array<float, 256> decode_all(const E4m3& format) {
   return values;
 }
 
+/// Magnitudes of the e2m1 codes.
+constexpr std::array<float, 8> kE2m1 = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+
 /// The nearest code without its sign, ties to even, as if the exponent had no upper limit: a value
 /// past the format's range gives more than max_code. `magnitude` is finite and not negative.
 int nearest_code(const E4m3& format, float magnitude) {
@@ -131,6 +134,28 @@ int ue8m0_exponent(float amax, float qmax) {
   const float a = std::frexp(amax, &amax_exponent);
   const float q = std::frexp(qmax, &qmax_exponent);
   return amax_exponent - qmax_exponent + (a > q ? 1 : 0);
+}
+
+float decode_e2m1(std::uint8_t code) {
+  const float magnitude = kE2m1[code & 7];
+  return code & 8 ? -magnitude : magnitude;
+}
+
+std::uint8_t encode_e2m1(float value) {
+  if (std::isnan(value)) return 0;
+  const float magnitude = std::fabs(value);
+  std::size_t code = 0;
+  while (code < 7) {
+    const float half_way = (kE2m1[code] + kE2m1[code + 1]) / 2; // exact
+    const bool code_is_even = code % 2 == 0;
+    if (magnitude < half_way || (magnitude == half_way && code_is_even)) break;
+    ++code;
+  }
+  return static_cast<std::uint8_t>(code | (std::signbit(value) ? 8 : 0));
+}
+
+double decode_e8m0(std::uint8_t byte) {
+  return byte == 0xFF ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, byte - 127);
 }
 
 } // namespace dsakit::reference

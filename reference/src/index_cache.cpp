@@ -11,6 +11,7 @@
 #include "activation.hpp"
 #include "dsakit/reference/formats.hpp"
 #include "index_record.hpp"
+#include "paged_rows.hpp"
 #include "slots.hpp"
 
 namespace dsakit::reference {
@@ -46,25 +47,6 @@ IndexRecord load_record(const IndexPages& contract, const std::uint8_t* page, st
   return record;
 }
 
-Status check_requests(std::span<const std::int32_t> cu_seq_lens, std::int64_t requests) {
-  if (std::ssize(cu_seq_lens) != requests + 1)
-    return bad_input("cu_seq_lens: found " + std::to_string(cu_seq_lens.size()) +
-                     " entries, want " + std::to_string(requests + 1) +
-                     ", one more than block_table has rows");
-  const auto fall = std::is_sorted_until(cu_seq_lens.begin(), cu_seq_lens.end());
-  if (fall != cu_seq_lens.end())
-    return bad_input("cu_seq_lens[" + std::to_string(fall - cu_seq_lens.begin()) + "]: found " +
-                     std::to_string(*fall) + " after " + std::to_string(*(fall - 1)) +
-                     ", want no smaller");
-  return {};
-}
-
-/// The request whose range [cu_seq_lens[b], cu_seq_lens[b + 1]) holds the row; -1 or the number of
-/// requests where none does.
-std::int64_t request_of(std::span<const std::int32_t> cu_seq_lens, std::int64_t row) {
-  return std::upper_bound(cu_seq_lens.begin(), cu_seq_lens.end(), row) - cu_seq_lens.begin() - 1;
-}
-
 } // namespace
 
 std::int64_t index_value_offset(const IndexPages& pages, std::int64_t token, std::int64_t dim) {
@@ -98,12 +80,9 @@ std::optional<IndexRecord> find_record(const IndexPages& contract,
                                        const IndexCache<const std::uint8_t>& cache,
                                        const BlockTable& block_table, std::int64_t request,
                                        std::int64_t position) {
-  const std::int64_t column = position / contract.page_size;
-  if (column >= block_table.columns) return std::nullopt;
-  const std::int64_t page = block_table.data[request * block_table.columns + column];
-  if (page < 0 || page >= cache.pages) return std::nullopt;
-  return load_record(contract, cache.data + page * cache.page_stride,
-                     position % contract.page_size);
+  const std::uint8_t* page = find_page(cache, block_table, request, position / contract.page_size);
+  if (!page) return std::nullopt;
+  return load_record(contract, page, position % contract.page_size);
 }
 
 Status index_cache_write(const IndexKeyQuant& contract, const std::uint16_t* index_k,
@@ -133,24 +112,14 @@ Status index_cache_gather(const IndexPages& contract, IndexCache<const std::uint
                           std::span<const std::int32_t> row_request, std::int64_t rows,
                           std::uint8_t* k_fp8, float* k_scale) {
   DSAKIT_TRY(check_index_pages(contract, cache.page_stride));
-  DSAKIT_TRY(check_requests(cu_seq_lens, block_table.requests));
-  if (!row_request.empty() && std::ssize(row_request) != rows)
-    return bad_input("row_request: found " + std::to_string(row_request.size()) +
-                     " entries, want none or " + std::to_string(rows) + ", one a row");
-
-  tbb::parallel_for(std::int64_t{0}, rows, [&](std::int64_t row) {
-    const std::int64_t request = row_request.empty() ? request_of(cu_seq_lens, row)
-                                                     : row_request[static_cast<std::size_t>(row)];
-    if (request < 0 || request >= block_table.requests) return;
-    const std::int64_t begin = cu_seq_lens[static_cast<std::size_t>(request)];
-    const std::int64_t end = cu_seq_lens[static_cast<std::size_t>(request) + 1];
-    if (row < begin || row >= end) return;
-    const IndexRecord record =
-        find_record(contract, cache, block_table, request, row - begin).value_or(IndexRecord{});
-    std::copy(record.codes.begin(), record.codes.end(), k_fp8 + row * kIndexHeadDim);
-    k_scale[row] = record.scale;
-  });
-  return {};
+  return for_each_gathered_row(
+      block_table, cu_seq_lens, row_request, rows,
+      [&](std::int64_t row, std::int64_t request, std::int64_t position) {
+        const IndexRecord record =
+            find_record(contract, cache, block_table, request, position).value_or(IndexRecord{});
+        std::copy(record.codes.begin(), record.codes.end(), k_fp8 + row * kIndexHeadDim);
+        k_scale[row] = record.scale;
+      });
 }
 
 } // namespace dsakit::reference

@@ -1,27 +1,17 @@
 #include "dsakit/reference/index_logits.hpp"
 
-#include <tbb/parallel_for.h>
-
 #include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <string>
 
 #include "fp8_table.hpp"
 #include "index_record.hpp"
+#include "logit_rows.hpp"
 #include "matrix.hpp"
 
 namespace dsakit::reference {
 namespace {
-
-/// One value a key.
-template <class Value>
-using PerKey = Eigen::Array<Value, 1, Eigen::Dynamic>;
-
-/// Keys scored at a time: bounds the memory of a long row. Every key is scored by itself, so no
-/// result depends on it.
-constexpr std::int64_t kKeyBlock = 64;
 
 /// What is scored at a time: one row against consecutive keys, decoded.
 template <class Value>
@@ -122,26 +112,6 @@ PerKey<double> bounds(const Block<double>& block, Accumulation accumulation) {
   return 0x1p-24 * scores(block).abs() + 0x1p-45 * terms + 0x1p-149;
 }
 
-/// Stores what evaluate(block) gives a key at destination[column of the key], for all keys of all
-/// rows, in parallel; `missing` where the key is on an invalid page.
-/// Problem: rows, longest(), keys_of(row), column_of(row) of the first key, load<Value>(row,
-/// first_key, keys).
-template <class Value, class Problem, class Evaluate>
-void for_each_key(const Problem& problem, const Evaluate& evaluate, Value missing,
-                  Value* destination) {
-  const std::int64_t blocks = (problem.longest() + kKeyBlock - 1) / kKeyBlock;
-  tbb::parallel_for(std::int64_t{0}, problem.in.rows * blocks, [&](std::int64_t i) {
-    const std::int64_t row = i / blocks;
-    const std::int64_t first_key = i % blocks * kKeyBlock;
-    const std::int64_t keys = std::min(problem.keys_of(row) - first_key, kKeyBlock);
-    if (keys <= 0) return;
-    const Block<Value> block = problem.template load<Value>(row, first_key, keys);
-    const PerKey<Value> values = block.missing.select(missing, evaluate(block));
-    std::copy(values.begin(), values.end(),
-              destination + row * problem.in.columns + problem.column_of(row) + first_key);
-  });
-}
-
 template <class Value, class Problem>
 void all_scores(const Problem& problem, Value* logits) {
   for_each_key<Value>(problem, scores<Value>, -std::numeric_limits<Value>::infinity(), logits);
@@ -149,22 +119,18 @@ void all_scores(const Problem& problem, Value* logits) {
 
 template <class Problem>
 void all_bounds(const Problem& problem, Accumulation accumulation, double* bound) {
-  std::fill_n(bound, problem.in.rows * problem.in.columns, 0.0);
+  std::fill_n(bound, problem.rows.in.rows * problem.rows.in.columns, 0.0);
   for_each_key<double>(
       problem, [=](const Block<double>& block) { return bounds(block, accumulation); }, 0.0, bound);
 }
 
-/// Keys of a row: the first row_lens[row] positions of its request, in pages.
 struct Decode {
   const IndexPages& contract;
-  const IndexLogitsDecode& in;
-
-  std::int64_t longest() const { return in.columns; }
-  std::int64_t keys_of(std::int64_t row) const { return in.row_lens[row]; }
-  std::int64_t column_of(std::int64_t) const { return 0; }
+  DecodeRows<IndexLogitsDecode> rows;
 
   template <class Value>
   Block<Value> load(std::int64_t row, std::int64_t first_key, std::int64_t keys) const {
+    const IndexLogitsDecode& in = rows.in;
     const Fp8Encoding encoding = contract.index_fp8_encoding;
     auto block = load_queries<Value>(encoding, in.index_q_fp8 + row * in.heads * kIndexHeadDim,
                                      in.index_weights_folded + row * in.heads, in.heads, keys);
@@ -176,57 +142,28 @@ struct Decode {
   }
 
   Status check() const {
-    DSAKIT_TRY(check_index_pages(contract, in.cache.page_stride));
-    for (std::int64_t row = 0; row < in.rows; ++row) {
-      if (in.row_lens[row] > in.columns)
-        return bad_input("row_lens[" + std::to_string(row) + "]: found " +
-                         std::to_string(in.row_lens[row]) + ", want at most " +
-                         std::to_string(in.columns) + ", the columns of logits");
-      const std::int64_t request = in.row_request[row];
-      if (in.row_lens[row] > 0 && (request < 0 || request >= in.block_table.requests))
-        return bad_input("row_request[" + std::to_string(row) + "]: found " +
-                         std::to_string(request) + ", want a request below " +
-                         std::to_string(in.block_table.requests));
-    }
-    return {};
+    DSAKIT_TRY(check_index_pages(contract, rows.in.cache.page_stride));
+    return rows.check();
   }
 };
 
-/// Keys of a row: its window of the gathered keys.
 struct Prefill {
-  const IndexLogitsPrefill& in;
-
-  std::int64_t longest() const { return in.keys; }
-  std::int64_t begin(std::int64_t row) const { return std::max<std::int64_t>(in.ks[row], 0); }
-  std::int64_t keys_of(std::int64_t row) const {
-    return std::min<std::int64_t>(in.ke[row], in.keys) - begin(row);
-  }
-  std::int64_t column_of(std::int64_t row) const {
-    return begin(row) - (in.column_origin ? in.column_origin[row] : 0);
-  }
+  PrefillRows<IndexLogitsPrefill> rows;
 
   template <class Value>
   Block<Value> load(std::int64_t row, std::int64_t first_key, std::int64_t keys) const {
+    const IndexLogitsPrefill& in = rows.in;
     auto block =
         load_queries<Value>(in.index_fp8_encoding, in.index_q_fp8 + row * in.heads * kIndexHeadDim,
                             in.index_weights_folded + row * in.heads, in.heads, keys);
     for (std::int64_t n = 0; n < keys; ++n) {
-      const std::int64_t key = begin(row) + first_key + n;
+      const std::int64_t key = rows.begin(row) + first_key + n;
       set_key(block, n, in.index_fp8_encoding, in.k_fp8 + key * kIndexHeadDim, in.k_scale[key]);
     }
     return block;
   }
 
-  Status check() const {
-    for (std::int64_t row = 0; row < in.rows; ++row) {
-      const std::int64_t first = column_of(row);
-      if (keys_of(row) > 0 && (first < 0 || first + keys_of(row) > in.columns))
-        return bad_input("columns of row " + std::to_string(row) + ": found [" +
-                         std::to_string(first) + ", " + std::to_string(first + keys_of(row)) +
-                         "), want within [0, " + std::to_string(in.columns) + ")");
-    }
-    return {};
-  }
+  Status check() const { return rows.check(); }
 };
 
 } // namespace
@@ -234,7 +171,7 @@ struct Prefill {
 template <class Tier>
 Status index_logits_decode(const IndexPages& contract, const IndexLogitsDecode& in,
                            typename Tier::Value* logits) {
-  const Decode problem{contract, in};
+  const Decode problem{contract, {in}};
   DSAKIT_TRY(problem.check());
   all_scores(problem, logits);
   return {};
@@ -245,7 +182,7 @@ template Status index_logits_decode<Simulated>(const IndexPages&, const IndexLog
 
 Status index_logits_decode_bound(const IndexPages& contract, const IndexLogitsDecode& in,
                                  Accumulation accumulation, double* bound) {
-  const Decode problem{contract, in};
+  const Decode problem{contract, {in}};
   DSAKIT_TRY(problem.check());
   all_bounds(problem, accumulation, bound);
   return {};
@@ -253,7 +190,7 @@ Status index_logits_decode_bound(const IndexPages& contract, const IndexLogitsDe
 
 template <class Tier>
 Status index_logits_prefill(const IndexLogitsPrefill& in, typename Tier::Value* logits) {
-  const Prefill problem{in};
+  const Prefill problem{{in}};
   DSAKIT_TRY(problem.check());
   all_scores(problem, logits);
   return {};
@@ -264,7 +201,7 @@ template Status index_logits_prefill<Simulated>(const IndexLogitsPrefill&, float
 
 Status index_logits_prefill_bound(const IndexLogitsPrefill& in, Accumulation accumulation,
                                   double* bound) {
-  const Prefill problem{in};
+  const Prefill problem{{in}};
   DSAKIT_TRY(problem.check());
   all_bounds(problem, accumulation, bound);
   return {};

@@ -75,18 +75,18 @@ Status mla_cache_write(const MlaQuant& contract, const std::uint16_t* kv_c,
 }
 
 void read_mla_record(Fp8Encoding encoding, MlaScaleRead scale_read, const std::uint8_t* record,
-                     float* values) {
+                     float* values, ActivationDtype activation_dtype) {
   const std::array<float, 256>& value_of = fp8_table(encoding);
   for (std::int64_t i = 0; i < kMlaLatent; ++i) {
     float scale = 0;
     std::memcpy(&scale, record + kMlaScaleOffset + i / kMlaTile * 4, sizeof scale);
     if (scale_read == MlaScaleRead::bf16) scale = bf16_to_float(float_to_bf16(scale));
-    values[i] = bf16_to_float(float_to_bf16(value_of[record[i]] * scale));
+    values[i] = round_to_activation(activation_dtype, value_of[record[i]] * scale);
   }
   for (std::int64_t i = 0; i < kMlaPe; ++i) {
     std::uint16_t bits = 0;
     std::memcpy(&bits, record + kMlaPeOffset + 2 * i, sizeof bits);
-    values[kMlaLatent + i] = bf16_to_float(bits);
+    values[kMlaLatent + i] = activation_to_float(activation_dtype, bits);
   }
 }
 

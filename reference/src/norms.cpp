@@ -69,13 +69,6 @@ Row<Value> load_row(const Norm& norm, const std::uint16_t* x) {
   return row;
 }
 
-/// Distance of two neighbours of the activation dtype at `value`.
-double ulp_of(ActivationDtype dtype, double value) {
-  const auto [mantissa, smallest_exponent] =
-      dtype == ActivationDtype::bf16 ? std::pair{7, -126} : std::pair{10, -14};
-  return std::ldexp(1.0, std::max(std::ilogb(value), smallest_exponent) - mantissa);
-}
-
 } // namespace
 
 Status apply_norm(const Norm& norm, const std::uint16_t* x, std::int64_t rows, std::uint16_t* y) {

@@ -9,7 +9,7 @@
 #include <numbers>
 #include <vector>
 
-#include "dsakit/reference/formats.hpp"
+#include "activation.hpp"
 #include "matrix.hpp"
 #include "mla_record.hpp"
 
@@ -32,7 +32,7 @@ Matrix<Value> load_queries(const SparseAttention& in, std::int64_t token) {
   const std::uint16_t* bits = in.mla_query + token * in.heads * kDim;
   for (std::int64_t h = 0; h < in.heads; ++h)
     for (std::int64_t d = 0; d < kDim; ++d)
-      queries(h, d) = bf16_to_float(bits[h * kDim + d]);
+      queries(h, d) = activation_to_float(in.activation_dtype, bits[h * kDim + d]);
   return queries;
 }
 
@@ -48,7 +48,8 @@ Matrix<Value> load_keys(const SparseAttention& in, std::int64_t token, std::int6
   Matrix<float> keys(std::ssize(valid), kDim);
   for (Eigen::Index j = 0; j < keys.rows(); ++j)
     read_mla_record(in.mla_fp8_encoding, in.mla_scale_read,
-                    record_of(in.cache, valid[static_cast<std::size_t>(j)]), keys.row(j).data());
+                    record_of(in.cache, valid[static_cast<std::size_t>(j)]), keys.row(j).data(),
+                    in.activation_dtype);
   return keys.cast<Value>();
 }
 
@@ -92,10 +93,19 @@ PerHead<double> largest_terms(const SparseAttention& in, const Attention& a) {
   return (a.queries.cwiseAbs() * a.keys.cwiseAbs().transpose()).rowwise().maxCoeff();
 }
 
+/// How far apart two weighted means of a token's values can lie, with bf16 weights of relative
+/// error 2^-9 and a result rounded to bf16: the values' range, and 2^-7 of the largest. [512]
+Matrix<double> largest_move(const Attention& a) {
+  if (a.keys.rows() == 0) return Matrix<double>::Zero(1, kMlaLatent);
+  return a.values().colwise().maxCoeff() - a.values().colwise().minCoeff() +
+         0x1p-7 * a.values().cwiseAbs().colwise().maxCoeff();
+}
+
 /// The online softmax of a token's heads over its keys so far, in fp32.
 struct OnlineSoftmax {
-  explicit OnlineSoftmax(std::int64_t heads)
-      : largest(PerHead<float>::Constant(heads, -std::numeric_limits<float>::infinity())),
+  OnlineSoftmax(std::int64_t heads, ActivationDtype activation_dtype)
+      : dtype(activation_dtype),
+        largest(PerHead<float>::Constant(heads, -std::numeric_limits<float>::infinity())),
         sum(PerHead<float>::Zero(heads)), weighted(Matrix<float>::Zero(heads, kMlaLatent)) {}
 
   /// scores: [heads, keys], keys: [keys, 576]; at least one key.
@@ -111,11 +121,12 @@ struct OnlineSoftmax {
       for (Eigen::Index j = 0; j < keys.rows(); ++j) {
         const float p = std::exp(scores(h, j) - next);
         sum(h) += p;
-        weighted.row(h) += bf16_to_float(float_to_bf16(p)) * keys.row(j).head(kMlaLatent);
+        weighted.row(h) += round_to_activation(dtype, p) * keys.row(j).head(kMlaLatent);
       }
     }
   }
 
+  ActivationDtype dtype;
   PerHead<float> largest;
   PerHead<float> sum;     ///< of the unrounded probabilities
   Matrix<float> weighted; ///< [heads, 512] sum of bf16(p) * value
@@ -142,7 +153,7 @@ Status sparse_attention(const SparseAttention& in, std::uint16_t* latent, float*
   const auto base = static_cast<float>(in_base(in.lse_base));
   tbb::parallel_for(std::int64_t{0}, in.tokens, [&](std::int64_t token) {
     const Matrix<float> queries = load_queries<float>(in, token);
-    OnlineSoftmax state(in.heads);
+    OnlineSoftmax state(in.heads, in.activation_dtype);
     for (std::int64_t first = 0; first < in.k; first += kBlock) {
       const Matrix<float> keys = load_keys<float>(in, token, first, std::min(first + kBlock, in.k));
       if (keys.rows() > 0) state.add(ordered_product(queries, keys.transpose()) * scale, keys);
@@ -150,7 +161,9 @@ Status sparse_attention(const SparseAttention& in, std::uint16_t* latent, float*
     std::uint16_t* out = latent + token * in.heads * kMlaLatent;
     for (std::int64_t h = 0; h < in.heads; ++h) {
       for (float weighted : state.weighted.row(h))
-        *out++ = state.sum(h) == 0 ? 0 : float_to_bf16(weighted / state.sum(h));
+        *out++ = state.sum(h) == 0
+                     ? 0
+                     : float_to_activation(in.activation_dtype, weighted / state.sum(h));
       lse[token * in.heads + h] = (state.largest(h) + std::log(state.sum(h))) * base;
     }
   });
@@ -165,14 +178,16 @@ Status sparse_attention_bound(const SparseAttention& in, double* latent, double*
         largest_terms(in, a) * (kScoreRoundings * 0x1p-24 * std::fabs(in.softmax_scale));
     const Matrix<double> out = a.probabilities * a.values();
     const Matrix<double> terms = a.probabilities * a.values().cwiseAbs();
+    const double smallest = in.activation_dtype == ActivationDtype::bf16 ? 0x1p-124 : 0x1p-24;
     const Matrix<double> underflow =
-        0x1p-124 * (1 + a.values().cwiseAbs().array()).colwise().sum().matrix();
+        smallest * (1 + a.values().cwiseAbs().array()).colwise().sum().matrix();
+    const Matrix<double> most = largest_move(a);
     for (std::int64_t h = 0; h < in.heads; ++h) {
       const std::int64_t at = token * in.heads + h;
       const double spread = std::expm1(2 * score_error(h));
       for (std::int64_t d = 0; d < kMlaLatent; ++d)
-        latent[at * kMlaLatent + d] =
-            0x1p-8 * (std::fabs(out(h, d)) + terms(h, d)) + spread * terms(h, d) + underflow(d);
+        latent[at * kMlaLatent + d] = 0x1p-8 * (std::fabs(out(h, d)) + terms(h, d)) +
+                                      std::fmin(spread * terms(h, d), most(d)) + underflow(d);
       const double base = in_base(in.lse_base);
       lse[at] = a.keys.rows() > 0 ? score_error(h) * base + 4 * ulp_of(a.lse(h) * base, 23) : 0;
     }
@@ -189,12 +204,14 @@ Status sparse_attention_exact_bound(const SparseAttention& in, double* latent, d
                    static_cast<double>(in.k + 8));
     const Matrix<double> out = a.probabilities * a.values();
     const Matrix<double> terms = a.probabilities * a.values().cwiseAbs();
+    const Matrix<double> most = largest_move(a);
     for (std::int64_t h = 0; h < in.heads; ++h) {
       const std::int64_t at = token * in.heads + h;
       for (std::int64_t d = 0; d < kMlaLatent; ++d) {
-        const double wander = std::expm1(2 * noise(h)) * terms(h, d);
+        const double wander = std::fmin(std::expm1(2 * noise(h)) * terms(h, d), most(d));
         const double value = std::fabs(out(h, d)) + wander; // may reach the next binade
-        latent[at * kMlaLatent + d] = (ulp_of(value, 7) + ulp_of(value, 23)) / 2 + wander;
+        latent[at * kMlaLatent + d] =
+            (ulp_of(in.activation_dtype, value) + ulp_of(value, 23)) / 2 + wander;
       }
       const double log = std::fabs(a.lse(h) * in_base(in.lse_base));
       const double wander = noise(h) * in_base(in.lse_base) + 0x1p-50 * log;

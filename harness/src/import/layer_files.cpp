@@ -1,5 +1,6 @@
 #include "sources.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <set>
 
@@ -7,6 +8,7 @@
 #include "../recording/text.hpp"
 #include "dsakit/core/operations.hpp"
 #include "dsakit/reference/index_cache.hpp"
+#include "dsakit/reference/mxfp4.hpp"
 #include "json.hpp"
 
 namespace dsakit::harness {
@@ -21,15 +23,17 @@ struct LayerTensor {
 
 constexpr LayerTensor kTensors[] = {
     {"hidden_states", "layer/inputs/hidden_states qkv_a_proj/inputs/hidden_states "
-                      "index_k_proj/inputs/hidden_states index_w_proj/inputs/hidden_states"},
+                      "index_k_proj/inputs/hidden_states index_w_proj/inputs/hidden_states "
+                      "gate_proj/inputs/hidden_states"},
     {"query_lens", "layer/inputs/query_lens"},
     {"seq_lens", "layer/inputs/seq_lens"},
-    {"qkv_a", "qkv_a_proj/outputs/qkv_a"},
-    {"kv_a", "qkv_a_proj/outputs/kv_a"},
-    {"q", "q_b_proj/outputs/q"},
+    {"qkv_a", "qkv_a_proj/outputs/qkv_a q_norm/inputs/qkv_a kv_norm/inputs/qkv_a"},
+    {"kv_a", "qkv_a_proj/outputs/qkv_a kv_norm/inputs/qkv_a"},
+    {"q", "q_b_proj/outputs/q absorb_q/inputs/q"},
     {"kv_c", "kv_norm/outputs/kv_c mla_cache_write/inputs/kv_c"},
     {"k_pe", "mla_cache_write/inputs/k_pe"},
-    {"index_q_input", "q_norm/outputs/index_q_input index_q_proj/inputs/index_q_input"},
+    {"index_q_input", "q_norm/outputs/index_q_input q_b_proj/inputs/index_q_input "
+                      "index_q_proj/inputs/index_q_input"},
     {"index_q", "index_q_proj/outputs/index_q index_query_quant/inputs/index_q"},
     {"index_k_raw", "index_k_proj/outputs/index_k_raw index_key_norm/inputs/index_k_raw"},
     {"index_weights", "index_w_proj/outputs/index_weights index_weights_fold/inputs/index_weights"},
@@ -52,9 +56,33 @@ constexpr LayerTensor kTensors[] = {
     {"attn_latent", "sparse_attention/outputs/latent absorb_v/inputs/latent"},
     {"attn_lse", "sparse_attention/outputs/lse"},
     {"attn_value", "absorb_v/outputs/attn_value output_gate/inputs/attn_value"},
-    {"gate", "output_gate/inputs/gate"},
+    {"gate", "gate_proj/outputs/gate output_gate/inputs/gate"},
     {"attn_gated", "output_gate/outputs/attn_gated o_proj/inputs/attn_gated"},
     {"output", "o_proj/outputs/output layer/outputs/output"},
+};
+
+/// A weight "weights.<name>" and the input of the operation that takes it. Where a layer has one of
+/// two, the other is not in the file.
+struct LayerWeight {
+  std::string_view operation;
+  std::string_view input;
+  std::string_view weight;
+};
+
+constexpr LayerWeight kWeights[] = {
+    {"qkv_a_proj", "weight", "fused_qkv_a_proj"},
+    {"qkv_a_proj", "weight", "kv_a_proj_with_mqa"},
+    {"q_norm", "norm_weight", "q_a_layernorm"},
+    {"q_b_proj", "weight", "q_b_proj"},
+    {"q_b_proj", "weight", "q_proj"},
+    {"kv_norm", "norm_weight", "kv_a_layernorm"},
+    {"index_q_proj", "weight", "wq_index"},
+    {"index_k_proj", "weight", "wk_index"},
+    {"index_w_proj", "weight", "wv_index"},
+    {"absorb_q", "weight", "kv_b_proj"},
+    {"absorb_v", "weight", "kv_b_proj"},
+    {"gate_proj", "weight", "g_proj"},
+    {"o_proj", "weight", "o_proj"},
 };
 
 struct LayerKind {
@@ -88,8 +116,9 @@ void read_contract(Draft& draft, const LayerKind& kind) {
                     {"weight_fold", "bf16_intermediate"}};
   if (kind.mxfp4) {
     draft.contract["index_page_layout"] = "flat";
-    draft.contract["index_k_floor"] = "7.052966104933725e-38"; // 6 * 2^-126 (spec 3.1)
-    draft.contract["index_q_floor"] = "7.052966104933725e-38";
+    for (const char* of_fp8 :
+         {"index_fp8_encoding", "index_k_floor", "index_q_floor", "scale_kind", "weight_fold"})
+      draft.contract.erase(of_fp8);
   }
 }
 
@@ -100,32 +129,83 @@ bool has_attribute(const Operation& operation, std::string_view key) {
 /// Operations that this layer does not have, so that tensors do not land there.
 bool has_operation(std::string_view operation, const LayerKind& kind) {
   if (operation == "q_norm") return kind.q_lora;
-  if (operation == "output_gate") return kind.gate;
+  if (operation == "output_gate" || operation == "gate_proj") return kind.gate;
   if (operation == "index_weights_fold") return !kind.mxfp4;
   return true;
 }
 
-void place_step(Draft& draft, const std::string& prefix, std::int64_t step, const LayerKind& kind) {
+/// A tensor of the file and one of its places.
+struct Placement {
+  std::string tensor;
+  std::string operation;
+  Side side;
+  std::string name;
+};
+
+/// Those of a step in the order of the tables, dense operations that are not whole among them.
+std::vector<Placement> placements_of(const Draft& draft, const std::string& prefix,
+                                     const LayerKind& kind) {
+  std::vector<Placement> placements;
+  const auto add = [&](const std::string& tensor, std::string_view operation, Side side,
+                       std::string_view name) {
+    if (has_operation(operation, kind) && draft.has(tensor))
+      placements.push_back({tensor, operation == "LOGITS" ? kind.logits : std::string(operation),
+                            side, std::string(name)});
+  };
   for (const LayerTensor& known : kTensors) {
-    const std::string tensor = prefix + std::string(known.tensor);
     std::string_view places = known.places;
     while (!places.empty()) {
       const std::string_view place = places.substr(0, places.find(' '));
       places.remove_prefix(std::min(place.size() + 1, places.size()));
-      const auto operation = place.substr(0, place.find('/'));
-      const auto name = place.substr(place.rfind('/') + 1);
       const bool is_input = place.find("/inputs/") != std::string_view::npos;
-      if (!has_operation(operation, kind)) continue;
-      Attributes attributes;
-      if (const Operation* known = find_operation(operation == "LOGITS" ? kind.logits : operation);
-          known && !is_input) {
-        // Computed in float64 and rounded at the end, from scales as they are stored.
-        if (has_attribute(*known, "accumulation")) attributes["accumulation"] = "exact";
-        if (has_attribute(*known, "mla_scale_read")) attributes["mla_scale_read"] = "fp32";
-      }
-      draft.place({step, operation == "LOGITS" ? kind.logits : std::string(operation)},
-                  is_input ? Side::inputs : Side::outputs, name, tensor, attributes);
+      add(prefix + std::string(known.tensor), place.substr(0, place.find('/')),
+          is_input ? Side::inputs : Side::outputs, place.substr(place.rfind('/') + 1));
     }
+  }
+  if (!kind.gate) add(prefix + "attn_value", "o_proj", Side::inputs, "attn_value");
+  for (const LayerWeight& weight : kWeights)
+    add("weights." + std::string(weight.weight), weight.operation, Side::inputs, weight.input);
+  return placements;
+}
+
+/// All tensors of the operation are in the file. It need not hold those of a dense one.
+bool is_whole(const std::vector<Placement>& placements, const Operation& operation) {
+  const auto has = [&](Side side, std::string_view names) { // "a|b": one of them
+    return std::any_of(placements.begin(), placements.end(), [&](const Placement& placement) {
+      return placement.operation == operation.name && placement.side == side &&
+             ("|" + std::string(names) + "|").find("|" + placement.name + "|") != std::string::npos;
+    });
+  };
+  const auto has_all = [&](Side side, std::string_view list) {
+    while (!list.empty()) {
+      const std::string_view names = list.substr(0, list.find(' '));
+      list.remove_prefix(std::min(names.size() + 1, list.size()));
+      if (!has(side, names)) return false;
+    }
+    return true;
+  };
+  return has_all(Side::inputs, operation.inputs) && has_all(Side::outputs, operation.outputs);
+}
+
+bool is_dense(std::string_view operation) {
+  return operation == "output_gate" ||
+         std::any_of(std::begin(kWeights), std::end(kWeights),
+                     [&](const LayerWeight& weight) { return weight.operation == operation; });
+}
+
+void place_step(Draft& draft, const std::string& prefix, std::int64_t step, const LayerKind& kind) {
+  const std::vector<Placement> placements = placements_of(draft, prefix, kind);
+  for (const Placement& placement : placements) {
+    const Operation* known = find_operation(placement.operation);
+    if (known && is_dense(known->name) && !is_whole(placements, *known)) continue;
+    Attributes attributes;
+    if (known && placement.side == Side::outputs) {
+      // Computed in float64 and rounded at the end, from scales as they are stored.
+      if (has_attribute(*known, "accumulation")) attributes["accumulation"] = "exact";
+      if (has_attribute(*known, "mla_scale_read")) attributes["mla_scale_read"] = "fp32";
+    }
+    draft.place({step, placement.operation}, placement.side, placement.name, placement.tensor,
+                attributes);
   }
   const OperationId norm{step, "index_key_norm"};
   draft.input(norm, "norm_weight", "weights.k_index_norm.weight");
@@ -136,7 +216,6 @@ void place_step(Draft& draft, const std::string& prefix, std::int64_t step, cons
   } else {
     draft.input({step, "index_weights_fold"}, "index_q_scale", prefix + "index_q_scale");
   }
-  if (!kind.gate) draft.input({step, "o_proj"}, "attn_value", prefix + "attn_value");
 }
 
 /// One int32 per new token, from query_lens, seq_lens and the token's place in its request.
@@ -150,27 +229,62 @@ Tensor per_token(const Tensor& query_lens, std::int64_t tokens, const Value& val
   return out;
 }
 
+/// Adds the keys that the table names in the pool as inputs of `logits`, nothing where the contract
+/// does not fit the pool: the checks that follow say so.
+Status gather_fp8(Draft& draft, const OperationId& logits, const Tensor& pool, const Tensor& table,
+                  const std::vector<std::int32_t>& cu_seq_lens) {
+  const auto pages = parse_index_pages(draft.contract);
+  if (!pages || !reference::check_index_pages(*pages, pool.shape[1])) return {};
+  const std::int64_t keys = cu_seq_lens.back();
+  const bool fnuz = pages->index_fp8_encoding == Fp8Encoding::e4m3fnuz;
+  Tensor k_fp8(fnuz ? Dtype::float8_e4m3fnuz : Dtype::float8_e4m3fn,
+               {keys, reference::kIndexHeadDim});
+  Tensor k_scale(Dtype::float32, {keys});
+  DSAKIT_TRY(reference::index_cache_gather(
+      *pages, {pool.as<std::uint8_t>(), pool.shape[0], pool.shape[1]},
+      {table.as<std::int32_t>(), table.shape[0], table.shape[1]}, cu_seq_lens, {}, keys,
+      k_fp8.as<std::uint8_t>(), k_scale.as<float>()));
+  draft.add(logits, Side::inputs, "k_fp8", std::move(k_fp8), {{"reconstructed", "1"}});
+  draft.add(logits, Side::inputs, "k_scale", std::move(k_scale), {{"reconstructed", "1"}});
+  return {};
+}
+
+Status gather_mxfp4(Draft& draft, const OperationId& logits, const Tensor& pool,
+                    const Tensor& table, const std::vector<std::int32_t>& cu_seq_lens) {
+  const auto pages = parse_mxfp4_pages(draft.contract);
+  if (!pages || !reference::check_mxfp4_pages(*pages, pool.shape[1])) return {};
+  const std::int64_t keys = cu_seq_lens.back();
+  Tensor k_packed(Dtype::float4_e2m1fn_x2, {keys, reference::kMxfp4Bytes});
+  Tensor k_scale(Dtype::float8_e8m0fnu, {keys, reference::kMxfp4Groups});
+  DSAKIT_TRY(reference::index_cache_gather_mxfp4(
+      *pages, {pool.as<std::uint8_t>(), pool.shape[0], pool.shape[1]},
+      {table.as<std::int32_t>(), table.shape[0], table.shape[1]}, cu_seq_lens, {}, keys,
+      k_packed.as<std::uint8_t>(), k_scale.as<std::uint8_t>()));
+  draft.add(logits, Side::inputs, "k_packed", std::move(k_packed), {{"reconstructed", "1"}});
+  draft.add(logits, Side::inputs, "k_scale", std::move(k_scale), {{"reconstructed", "1"}});
+  return {};
+}
+
 /// The keys of a layer's prefill, out of the cache's pages: the file holds the cache alone. Tensors
 /// of another form are left to the checks that follow.
 Status add_keys(Draft& draft, const std::string& prefix, const OperationId& logits,
-                const std::vector<std::int64_t>& begin) {
-  const auto pages = parse_index_pages(draft.contract);
+                const std::vector<std::int64_t>& begin, const LayerKind& kind) {
+  const auto page_size = parse_page_size(draft.contract);
   const DraftTensor* cache = draft.find(object_path(logits, Side::inputs, "index_cache"));
   const DraftTensor* table = draft.find(object_path(logits, Side::inputs, "block_table"));
-  if (!pages || !cache || !table) return {};
+  if (!page_size || !cache || !table) return {};
   const auto requests = static_cast<std::int64_t>(begin.size()) - 1;
   if (cache->info.dtype != Dtype::uint8 || cache->info.shape.size() != 2 ||
       table->info.dtype != Dtype::int32 || table->info.shape.size() != 2 ||
-      table->info.shape[0] != requests ||
-      !reference::check_index_pages(*pages, cache->info.shape[1]))
+      table->info.shape[0] != requests)
     return {};
   const std::int64_t columns = table->info.shape[1];
   std::vector<std::int32_t> cu_seq_lens(1, 0);
   for (std::size_t b = 0; b + 1 < begin.size(); ++b) {
-    if (begin[b + 1] - begin[b] > columns * pages->page_size)
+    if (begin[b + 1] - begin[b] > columns * *page_size)
       return bad_input(draft.file().path() + ": " + prefix + "seq_lens: [" + std::to_string(b) +
                        "]: found " + std::to_string(begin[b + 1] - begin[b]) +
-                       ", want at most the " + std::to_string(columns * pages->page_size) +
+                       ", want at most the " + std::to_string(columns * *page_size) +
                        " tokens of a row of block_table");
     cu_seq_lens.push_back(static_cast<std::int32_t>(begin[b + 1]));
   }
@@ -178,17 +292,8 @@ Status add_keys(Draft& draft, const std::string& prefix, const OperationId& logi
   if (!pool) return pool.status();
   auto block_table = draft.read(*table);
   if (!block_table) return block_table.status();
-  const bool fnuz = pages->index_fp8_encoding == Fp8Encoding::e4m3fnuz;
-  Tensor k_fp8(fnuz ? Dtype::float8_e4m3fnuz : Dtype::float8_e4m3fn,
-               {begin.back(), reference::kIndexHeadDim});
-  Tensor k_scale(Dtype::float32, {begin.back()});
-  DSAKIT_TRY(reference::index_cache_gather(
-      *pages, {pool->as<std::uint8_t>(), pool->shape[0], pool->shape[1]},
-      {block_table->as<std::int32_t>(), requests, columns}, cu_seq_lens, {}, begin.back(),
-      k_fp8.as<std::uint8_t>(), k_scale.as<float>()));
-  draft.add(logits, Side::inputs, "k_fp8", std::move(k_fp8), {{"reconstructed", "1"}});
-  draft.add(logits, Side::inputs, "k_scale", std::move(k_scale), {{"reconstructed", "1"}});
-  return {};
+  return kind.mxfp4 ? gather_mxfp4(draft, logits, *pool, *block_table, cu_seq_lens)
+                    : gather_fp8(draft, logits, *pool, *block_table, cu_seq_lens);
 }
 
 /// Row lengths, requests and windows of the logits (spec 2.7, 2.9).
@@ -240,7 +345,7 @@ Status add_rows(Draft& draft, const std::string& prefix, std::int64_t step, cons
     Tensor ks = per_token(*query_lens, tokens, [&](std::int64_t b, std::int64_t) { return at(b); });
     draft.add(logits, Side::inputs, "column_origin", ks); // columns count from the request's key 0
     draft.add(logits, Side::inputs, "ks", std::move(ks));
-    DSAKIT_TRY(add_keys(draft, prefix, logits, begin));
+    DSAKIT_TRY(add_keys(draft, prefix, logits, begin, kind));
     draft.add(logits, Side::inputs, "ke",
               per_token(*query_lens, tokens,
                         [&](std::int64_t b, std::int64_t i) { return at(b) + row_len(b, i); }));

@@ -19,6 +19,10 @@ enum class IndexPageLayout : std::uint8_t {
 /// How a quantiser's scale is rounded before it is stored and used.
 enum class ScaleKind : std::uint8_t { ue8m0, fp32 };
 
+/// What MXFP4 quantises (spec 3.1): the activations, or each row of 128 of queries and of keys
+/// times the normalised Hadamard matrix.
+enum class Hadamard : std::uint8_t { none, query_and_key };
+
 /// How the producer of an output accumulates, hence which gate its error is held to (spec 8).
 enum class Accumulation : std::uint8_t { exact, fp32, sm90_wgmma_fp8 };
 
@@ -42,6 +46,17 @@ enum class LseBase : std::uint8_t { e, two };
 
 /// Order of a top-k row: best first, or ascending positions.
 enum class TopkOrder : std::uint8_t { rank, ascending };
+
+/// The output gate: sigmoid(gate) rounded to the activation dtype before the product, or one
+/// rounding at the end (spec 1.11).
+enum class GateRounding : std::uint8_t { one, two };
+
+/// How the weight of a projection is stored.
+enum class WeightFormat : std::uint8_t {
+  bf16,
+  fp8_channel, ///< e4m3 codes, an fp32 scale for each output
+  fp8_block,   ///< e4m3 codes, an fp32 scale for each 128 x 128 block
+};
 
 /// Dtype of the layer's activations.
 enum class ActivationDtype : std::uint8_t { bf16, fp16 };

@@ -1,4 +1,5 @@
-// Number formats of the indexer: e4m3fn, e4m3fnuz, bf16 and power-of-two scales (spec 0.3, 2.2).
+// Number formats of the indexer: e4m3fn, e4m3fnuz, bf16, power-of-two scales (spec 0.3, 2.2), and
+// those of MXFP4, e2m1 and e8m0 (spec 3.1).
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,16 @@ float fp16_to_float(std::uint16_t bits);
 std::uint16_t float_to_fp16(float value);
 
 /// e of the scale 2^e = 2^ceil(log2(amax / qmax)) for a finite amax > 0, in exact arithmetic.
-/// qmax is 448, 240 or 224.
+/// qmax is 448, 240, 224, or 6 for MXFP4.
 int ue8m0_exponent(float amax, float qmax);
+
+/// Value of an e2m1 code, 0 to 15: 0, 0.5, 1, 1.5, 2, 3, 4, 6, then the same negated.
+float decode_e2m1(std::uint8_t code);
+/// Nearest e2m1 code, ties to even, beyond 6 the code of 6. Negative values that round to 0, and
+/// -0, give 8; NaN gives 0 (spec 11).
+std::uint8_t encode_e2m1(float value);
+
+/// 2^(byte - 127), exact; NaN for 0xFF. A double: the product of two leaves fp32.
+double decode_e8m0(std::uint8_t byte);
 
 } // namespace dsakit::reference

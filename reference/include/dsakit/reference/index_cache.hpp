@@ -16,7 +16,7 @@ template <class Byte>
 struct IndexCache {
   Byte* data;
   std::int64_t pages;
-  std::int64_t page_stride; ///< BYTES between pages, at least page_size * 132
+  std::int64_t page_stride; ///< BYTES between pages, at least page_size * 132 (MXFP4: * 68)
 };
 
 /// Physical page of each logical page of each request.

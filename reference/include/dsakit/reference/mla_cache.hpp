@@ -34,8 +34,8 @@ Status mla_cache_write(const MlaQuant& contract, const std::uint16_t* kv_c,
                        std::span<const std::int64_t> slot_mapping, MlaCache<std::uint8_t> cache);
 
 /// record [576]: bf16(code * scale) for 512 latents, then k_pe, as exact floats. scale_read bf16
-/// rounds the scale to bf16 first.
+/// rounds the scale to bf16 first. With fp16 activations the product rounds to fp16, and k_pe is.
 void read_mla_record(Fp8Encoding encoding, MlaScaleRead scale_read, const std::uint8_t* record,
-                     float* values);
+                     float* values, ActivationDtype activation_dtype = ActivationDtype::bf16);
 
 } // namespace dsakit::reference

@@ -17,6 +17,8 @@ inline constexpr EnumNames<IndexPageLayout, 4> kIndexPageLayouts = {
      {"mfma_preshuffle", IndexPageLayout::mfma_preshuffle},
      {"flat", IndexPageLayout::flat},
      {"preshuffle64", IndexPageLayout::preshuffle64}}};
+inline constexpr EnumNames<IndexPageLayout, 2> kMxfp4PageLayouts = {
+    {{"flat", IndexPageLayout::flat}, {"preshuffle64", IndexPageLayout::preshuffle64}}};
 inline constexpr EnumNames<ScaleKind, 2> kScaleKinds = {
     {{"ue8m0", ScaleKind::ue8m0}, {"fp32", ScaleKind::fp32}}};
 inline constexpr EnumNames<Accumulation, 3> kAccumulations = {
@@ -27,10 +29,18 @@ inline constexpr EnumNames<ActivationDtype, 2> kActivationDtypes = {
     {{"bf16", ActivationDtype::bf16}, {"fp16", ActivationDtype::fp16}}};
 inline constexpr EnumNames<WeightFold, 2> kWeightFolds = {
     {{"bf16_intermediate", WeightFold::bf16_intermediate}, {"fp32", WeightFold::fp32}}};
+inline constexpr EnumNames<Hadamard, 2> kHadamards = {
+    {{"none", Hadamard::none}, {"query_and_key", Hadamard::query_and_key}}};
 inline constexpr EnumNames<IndexKNorm, 2> kIndexKNorms = {
     {{"layernorm", IndexKNorm::layernorm}, {"rmsnorm", IndexKNorm::rmsnorm}}};
 inline constexpr EnumNames<RmsNormRounding, 2> kRmsNormRoundings = {
     {{"one", RmsNormRounding::one}, {"two", RmsNormRounding::two}}};
+inline constexpr EnumNames<GateRounding, 2> kGateRoundings = {
+    {{"one", GateRounding::one}, {"two", GateRounding::two}}};
+inline constexpr EnumNames<WeightFormat, 3> kWeightFormats = {
+    {{"bf16", WeightFormat::bf16},
+     {"fp8_channel", WeightFormat::fp8_channel},
+     {"fp8_block", WeightFormat::fp8_block}}};
 inline constexpr EnumNames<MlaScaleRead, 2> kMlaScaleReads = {
     {{"fp32", MlaScaleRead::fp32}, {"bf16", MlaScaleRead::bf16}}};
 inline constexpr EnumNames<LseBase, 2> kLseBases = {{{"e", LseBase::e}, {"2", LseBase::two}}};
@@ -123,11 +133,20 @@ inline std::string_view name(ActivationDtype v) {
 inline std::string_view name(WeightFold v) {
   return detail::enum_name(v, detail::kWeightFolds);
 }
+inline std::string_view name(Hadamard v) {
+  return detail::enum_name(v, detail::kHadamards);
+}
 inline std::string_view name(IndexKNorm v) {
   return detail::enum_name(v, detail::kIndexKNorms);
 }
 inline std::string_view name(RmsNormRounding v) {
   return detail::enum_name(v, detail::kRmsNormRoundings);
+}
+inline std::string_view name(GateRounding v) {
+  return detail::enum_name(v, detail::kGateRoundings);
+}
+inline std::string_view name(WeightFormat v) {
+  return detail::enum_name(v, detail::kWeightFormats);
 }
 inline std::string_view name(MlaScaleRead v) {
   return detail::enum_name(v, detail::kMlaScaleReads);
@@ -148,14 +167,23 @@ inline Result<Fp8Encoding> parse_mla_fp8_encoding(const ContractValues& values) 
 inline Result<ActivationDtype> parse_activation_dtype(const ContractValues& values) {
   return detail::enum_key(values, "activation_dtype", detail::kActivationDtypes);
 }
+inline Result<IndexPageLayout> parse_index_page_layout(const ContractValues& values) {
+  return detail::enum_key(values, "index_page_layout", detail::kIndexPageLayouts);
+}
 inline Result<WeightFold> parse_weight_fold(const ContractValues& values) {
   return detail::enum_key(values, "weight_fold", detail::kWeightFolds);
+}
+inline Result<Hadamard> parse_hadamard(const ContractValues& values) {
+  return detail::enum_key(values, "hadamard", detail::kHadamards);
 }
 inline Result<IndexKNorm> parse_index_k_norm(const ContractValues& values) {
   return detail::enum_key(values, "index_k_norm", detail::kIndexKNorms);
 }
 inline Result<RmsNormRounding> parse_rmsnorm_rounding(const ContractValues& values) {
   return detail::enum_key(values, "rmsnorm_rounding", detail::kRmsNormRoundings);
+}
+inline Result<GateRounding> parse_gate_rounding(const ContractValues& values) {
+  return detail::enum_key(values, "gate_rounding", detail::kGateRoundings);
 }
 inline Result<LseBase> parse_lse_base(const ContractValues& values) {
   return detail::enum_key(values, "lse_base", detail::kLseBases);
@@ -177,7 +205,7 @@ inline Result<std::int64_t> parse_page_size(const ContractValues& values) {
 inline Result<IndexPages> parse_index_pages(const ContractValues& values) {
   auto encoding = parse_index_fp8_encoding(values);
   if (!encoding) return encoding.status();
-  auto layout = detail::enum_key(values, "index_page_layout", detail::kIndexPageLayouts);
+  auto layout = parse_index_page_layout(values);
   if (!layout) return layout.status();
   auto page_size = parse_page_size(values);
   if (!page_size) return page_size.status();
@@ -212,6 +240,22 @@ inline Result<IndexQueryQuant> parse_index_query_quant(const ContractValues& val
   return IndexQueryQuant{*encoding, *dtype, *scale_kind, *floor, *qmax};
 }
 
+inline Result<Mxfp4Quant> parse_mxfp4_quant(const ContractValues& values) {
+  auto dtype = parse_activation_dtype(values);
+  if (!dtype) return dtype.status();
+  auto hadamard = parse_hadamard(values);
+  if (!hadamard) return hadamard.status();
+  return Mxfp4Quant{*dtype, *hadamard};
+}
+
+inline Result<Mxfp4Pages> parse_mxfp4_pages(const ContractValues& values) {
+  auto layout = detail::enum_key(values, "index_page_layout", detail::kMxfp4PageLayouts);
+  if (!layout) return layout.status();
+  auto page_size = parse_page_size(values);
+  if (!page_size) return page_size.status();
+  return Mxfp4Pages{*layout, *page_size};
+}
+
 inline Result<MlaQuant> parse_mla_quant(const ContractValues& values) {
   auto encoding = parse_mla_fp8_encoding(values);
   if (!encoding) return encoding.status();
@@ -227,6 +271,9 @@ inline Result<Accumulation> parse_accumulation(std::string_view text) {
 }
 inline Result<MlaScaleRead> parse_mla_scale_read(std::string_view text) {
   return detail::parse_enum("mla_scale_read", text, detail::kMlaScaleReads);
+}
+inline Result<WeightFormat> parse_weight_format(std::string_view text) {
+  return detail::parse_enum("weight_format", text, detail::kWeightFormats);
 }
 
 } // namespace dsakit
