@@ -78,12 +78,9 @@ void dcp_topk_merge(const float* rank_scores, const std::int32_t* rank_indices, 
         const std::int64_t at = (rank * rows + row) * k + i;
         if (rank_indices[at] >= 0) candidates.push_back({rank_scores[at], rank_indices[at]});
       }
-    const bool all = std::ssize(candidates) <= k;
-    if (!all) {
-      std::partial_sort(candidates.begin(), candidates.begin() + k, candidates.end(), ranks_before);
-      candidates.resize(static_cast<std::size_t>(k));
-    }
-    if (all || order == TopkOrder::ascending)
+    std::sort(candidates.begin(), candidates.end(), ranks_before);
+    if (std::ssize(candidates) > k) candidates.resize(static_cast<std::size_t>(k));
+    if (order == TopkOrder::ascending)
       std::sort(candidates.begin(), candidates.end(), stands_before);
     std::int32_t* out = topk_indices + row * k;
     std::fill_n(out, k, -1);

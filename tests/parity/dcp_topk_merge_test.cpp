@@ -141,7 +141,7 @@ TEST_P(DcpTopkMerge, S42_S45_ScoresThatAreHardToOrder) {
   });
 }
 
-// As many candidates as k, one more and one fewer: the first two orders part at k + 1.
+// As many candidates as k, one more and one fewer.
 TEST_P(DcpTopkMerge, S40_S41_CandidatesAroundK) {
   for (std::int64_t candidates : {0, 1, 9, 10, 11, 20}) {
     SCOPED_TRACE(std::to_string(candidates) + " candidates");

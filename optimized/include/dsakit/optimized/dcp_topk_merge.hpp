@@ -8,8 +8,7 @@
 namespace dsakit::optimized {
 
 /// Order: score descending, -0 as +0, NaN of either sign below -inf and above padding, then the
-/// smaller position. A row of at most k candidates has them all, ascending, whatever they score; -1
-/// beyond the candidates. The ranks' lists may be in any order; a position stands in one of them,
+/// smaller position; or ascending positions. -1 beyond the candidates. The ranks' lists may be in any order; a position stands in one of them,
 /// once.
 struct DcpTopkMergeParams {
   const float* rank_scores;         // [world, rows, k]
@@ -19,7 +18,7 @@ struct DcpTopkMergeParams {
   std::int64_t rows;
   std::int32_t world; // 1 to 64
   std::int32_t k;     // 1 to 4096
-  TopkOrder order;    // of rows with more than k candidates
+  TopkOrder order;
 };
 
 } // namespace dsakit::optimized

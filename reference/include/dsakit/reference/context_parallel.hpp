@@ -42,9 +42,8 @@ Status dcp_slot_mapping(const DcpRank& dcp, std::span<const std::int32_t> positi
 
 /// The k best of the candidates of all ranks. rank_scores, rank_indices: [world, rows, k]; indices
 /// are global positions, each at most once in a row, negative: padding. Order: score descending,
-/// -0 as +0, NaN below -inf and above padding, then the smaller position. As in topk, a row of at
-/// most k candidates has them all, ascending, whatever they score. topk_indices: [rows, k], -1
-/// beyond the candidates.
+/// -0 as +0, NaN below -inf and above padding, then the smaller position; or
+/// ascending positions. topk_indices: [rows, k], -1 beyond the candidates.
 void dcp_topk_merge(const float* rank_scores, const std::int32_t* rank_indices, std::int64_t world,
                     std::int64_t rows, std::int64_t k, TopkOrder order, std::int32_t* topk_indices);
 
