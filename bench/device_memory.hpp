@@ -62,6 +62,18 @@ public:
     state.SetLabel(device_->description() + ", " + std::string((*kernel)->name));
   }
 
+  /// The same of a projection, by the library of the device.
+  void project(benchmark::State& state, const optimized::ProjectionParams& params) {
+    for (auto _ : state) {
+      Status status = device_->start_timer();
+      if (status) status = device_->project(params);
+      const auto microseconds = device_->stop_timer();
+      if (!status || !microseconds) return state.SkipWithError(status.what().c_str());
+      state.SetIterationTime(*microseconds * 1e-6);
+    }
+    state.SetLabel(device_->description() + ", " + std::string(device_->projection_library()));
+  }
+
 private:
   std::unique_ptr<optimized::Device> device_;
   std::string why_not_;

@@ -1,5 +1,21 @@
 # Nothing exists alone: an operation with a kernel or a comparison rule has all that is listed here, or
-# configuring fails and names what is missing.
+# configuring fails and names what is missing. Where operations share what computes them, they are named
+# here: operation, its part in optimized/, and the function of the reference.
+set(shared_parts
+  "qkv_a_proj   projection project"
+  "q_b_proj     projection project"
+  "index_q_proj projection project"
+  "index_k_proj projection project"
+  "index_w_proj projection project"
+  "gate_proj    projection project"
+  "o_proj       projection project"
+  "absorb_q     projection absorb_q"
+  "absorb_v     projection absorb_v"
+  "q_norm       rms_norm   apply_norm"
+  "kv_norm      rms_norm   apply_norm")
+# Computed by a library: no kernel of ours.
+set(library_parts projection)
+
 file(GLOB kernels CONFIGURE_DEPENDS optimized/kernels/*/*.hip)
 file(GLOB rules CONFIGURE_DEPENDS golden/rules/*.json)
 file(GLOB reference_headers CONFIGURE_DEPENDS reference/include/dsakit/reference/*.hpp)
@@ -10,28 +26,48 @@ foreach(header ${reference_headers})
 endforeach()
 
 set(operations)
+set(parts)
+foreach(shared ${shared_parts})
+  string(REGEX REPLACE " +" ";" shared ${shared})
+  list(POP_FRONT shared operation)
+  list(POP_FRONT shared part_of_${operation} function_of_${operation})
+  list(APPEND operations ${operation})
+  list(APPEND parts ${part_of_${operation}})
+endforeach()
 foreach(path ${kernels} ${rules})
   get_filename_component(operation ${path} NAME_WE)
-  list(APPEND operations ${operation})
+  if(NOT operation IN_LIST parts)
+    list(APPEND operations ${operation})
+  endif()
 endforeach()
 list(REMOVE_DUPLICATES operations)
 
 set(missing)
 foreach(operation ${operations})
-  foreach(path
-      optimized/include/dsakit/optimized/${operation}.hpp
-      optimized/kernels/${operation}/${operation}.hip
-      optimized/kernels/${operation}/audit.json
-      optimized/kernels/${operation}/README.md
-      tests/parity/${operation}_test.cpp
-      bench/${operation}_bench.cpp
-      golden/rules/${operation}.json)
+  set(part ${operation})
+  set(function ${operation})
+  if(DEFINED part_of_${operation})
+    set(part ${part_of_${operation}})
+    set(function ${function_of_${operation}})
+  endif()
+  set(paths
+    optimized/include/dsakit/optimized/${part}.hpp
+    tests/parity/${part}_test.cpp
+    bench/${part}_bench.cpp
+    golden/rules/${operation}.json)
+  if(NOT part IN_LIST library_parts)
+    list(APPEND paths
+      optimized/kernels/${part}/${part}.hip
+      optimized/kernels/${part}/audit.json
+      optimized/kernels/${part}/README.md)
+  endif()
+  foreach(path ${paths})
     if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${path})
       string(APPEND missing "\n  ${operation}: ${path}")
     endif()
   endforeach()
-  if(NOT reference MATCHES "[^a-z_]${operation}\\(")
-    string(APPEND missing "\n  ${operation}: a function of that name in reference/include/dsakit/reference")
+  if(NOT reference MATCHES "[^a-z_]${function}\\(")
+    string(APPEND missing "\n  ${operation}: a function ${function} in reference/include/dsakit/reference")
   endif()
 endforeach()
 if(missing)

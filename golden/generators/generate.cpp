@@ -13,4 +13,5 @@ int main(int argc, char** argv) {
     attention_file(argv[1], encoding);
   }
   topk_file(argv[1]);
+  dense_file(argv[1]);
 }

@@ -182,6 +182,7 @@ inline constexpr Encoding kFn{"e4m3fn", Dtype::float8_e4m3fn, "448", 448};
 inline constexpr Encoding kFnuz{"e4m3fnuz", Dtype::float8_e4m3fnuz, "224", 224};
 
 void index_file(const std::string& folder, const Encoding& encoding);
+void dense_file(const std::string& folder);
 void attention_file(const std::string& folder, const Encoding& encoding);
 void topk_file(const std::string& folder);
 

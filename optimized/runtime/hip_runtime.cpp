@@ -11,6 +11,7 @@
 
 #include "dsakit/optimized/code_objects.hpp"
 #include "dsakit/optimized/launch.hpp"
+#include "runtime/blas_lt.hpp"
 
 namespace dsakit::optimized {
 namespace {
@@ -42,10 +43,15 @@ using HipError = int; // 0 is hipSuccess
   X(hipEventElapsedTime, HipError(float* milliseconds, void* start, void* stop))                   \
   X(hipMalloc, HipError(void** memory, std::size_t bytes))                                         \
   X(hipFree, HipError(void* memory))                                                               \
-  X(hipMemcpyAsync, HipError(void* to, const void* from, std::size_t bytes, int kind, void* stream))
+  X(hipMemcpyAsync,                                                                                \
+    HipError(void* to, const void* from, std::size_t bytes, int kind, void* stream))               \
+  X(hipMemcpy2DAsync,                                                                              \
+    HipError(void* to, std::size_t to_stride, const void* from, std::size_t from_stride,           \
+             std::size_t bytes, std::size_t rows, int kind, void* stream))
 
 constexpr int kHostToDevice = 1; // hipMemcpyKind
 constexpr int kDeviceToHost = 2;
+constexpr int kDeviceToDevice = 3;
 
 void* extra_tag(std::uintptr_t tag) {
   return reinterpret_cast<void*>(tag);
@@ -89,6 +95,7 @@ public:
   explicit HipDevice(const Hip& hip) : hip_(hip) {}
 
   ~HipDevice() override {
+    projections_.close(*this);
     for (void* module : modules_)
       hip_.hipModuleUnload(module);
     for (void* event : {start_, stop_})
@@ -131,6 +138,20 @@ public:
   Status download(void* host, const void* device, std::size_t bytes) override {
     return copy(host, device, bytes, kDeviceToHost);
   }
+
+  Status copy_rows(void* to, std::int64_t to_stride, const void* from, std::int64_t from_stride,
+                   std::int64_t bytes, std::int64_t rows) override {
+    if (bytes == 0 || rows == 0) return {};
+    return hip_.check(hip_.hipMemcpy2DAsync(
+                          to, static_cast<std::size_t>(to_stride), from,
+                          static_cast<std::size_t>(from_stride), static_cast<std::size_t>(bytes),
+                          static_cast<std::size_t>(rows), kDeviceToDevice, stream_),
+                      "hipMemcpy2DAsync");
+  }
+  Status project(const ProjectionParams& params) override {
+    return projections_.project(*this, params, stream_);
+  }
+  std::string_view projection_library() const override { return "hipblaslt"; }
 
   Status synchronize() override {
     return hip_.check(hip_.hipStreamSynchronize(stream_), "hipStreamSynchronize");
@@ -177,6 +198,7 @@ private:
   void* stream_ = nullptr;
   void* start_ = nullptr;
   void* stop_ = nullptr;
+  BlasLt projections_{kHipBlasLt};
 };
 
 std::vector<Arch> embedded_archs() {

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "runtime/host_executor.hpp"
+#include "runtime/host_projection.hpp"
 
 namespace dsakit::optimized {
 namespace {
@@ -38,6 +39,16 @@ public:
     if (bytes != 0) std::memcpy(host, device, bytes);
     return {};
   }
+  Status copy_rows(void* to, std::int64_t to_stride, const void* from, std::int64_t from_stride,
+                   std::int64_t bytes, std::int64_t rows) override {
+    for (std::int64_t row = 0; row < rows; ++row)
+      std::memcpy(static_cast<std::byte*>(to) + row * to_stride,
+                  static_cast<const std::byte*>(from) + row * from_stride,
+                  static_cast<std::size_t>(bytes));
+    return {};
+  }
+  Status project(const ProjectionParams& params) override { return project_on_host(params); }
+  std::string_view projection_library() const override { return "eigen"; }
   void* stream() override { return static_cast<LaunchStream*>(this); }
   Status synchronize() override { return {}; }
   Status start_timer() override {

@@ -12,6 +12,8 @@
 #include "dsakit/optimized/index_query_quant.hpp"
 #include "dsakit/optimized/index_weights_fold.hpp"
 #include "dsakit/optimized/mla_cache_write.hpp"
+#include "dsakit/optimized/output_gate.hpp"
+#include "dsakit/optimized/rms_norm.hpp"
 #include "dsakit/optimized/selftest_params.hpp"
 #include "dsakit/optimized/sparse_attention.hpp"
 #include "dsakit/optimized/topk.hpp"
@@ -28,7 +30,9 @@
   X(TopkParams)                                                                                    \
   X(MlaCacheWriteParams)                                                                           \
   X(TopkSlotsParams)                                                                               \
-  X(SparseAttentionParams)
+  X(SparseAttentionParams)                                                                         \
+  X(RmsNormParams)                                                                                 \
+  X(OutputGateParams)
 
 namespace dsakit::optimized {
 

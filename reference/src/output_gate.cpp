@@ -1,5 +1,6 @@
 #include <tbb/parallel_for.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "activation.hpp"
@@ -22,7 +23,8 @@ Status output_gate_exact(const OutputGate& in, double* attn_gated, double* bound
     const double gate = activation_to_float(in.dtype, in.gate[i]);
     const double magnitude = std::fabs(activation_to_float(in.dtype, in.attn_value[i]));
     const double sigmoid = 1 / (1 + std::exp(-gate));
-    double error = (16 + 2 * std::fabs(gate)) * 0x1p-24 * sigmoid + 0x1p-126;
+    const double size = std::min(std::fabs(gate), 128.0); // beyond, the power is below 2^-126
+    double error = (16 + 2 * size) * 0x1p-24 * sigmoid + 0x1p-126;
     if (in.rounding == GateRounding::two) error += ulp_of(in.dtype, sigmoid + error) / 2;
     attn_gated[i] = activation_to_float(in.dtype, in.attn_value[i]) * sigmoid;
     const double largest = magnitude * (sigmoid + error); // may lie in the next binade

@@ -21,5 +21,17 @@ void draw_topk(TinyRecording& r, Draw& draw);
 void draw_mla_cache_write(TinyRecording& r, Draw& draw);
 void draw_topk_slots(TinyRecording& r, Draw& draw);
 void draw_sparse_attention(TinyRecording& r, Draw& draw);
+void draw_qkv_a_proj(TinyRecording& r, Draw& draw);
+void draw_q_norm(TinyRecording& r, Draw& draw);
+void draw_q_b_proj(TinyRecording& r, Draw& draw);
+void draw_kv_norm(TinyRecording& r, Draw& draw);
+void draw_index_q_proj(TinyRecording& r, Draw& draw);
+void draw_index_k_proj(TinyRecording& r, Draw& draw);
+void draw_index_w_proj(TinyRecording& r, Draw& draw);
+void draw_absorb_q(TinyRecording& r, Draw& draw);
+void draw_absorb_v(TinyRecording& r, Draw& draw);
+void draw_gate_proj(TinyRecording& r, Draw& draw);
+void draw_output_gate(TinyRecording& r, Draw& draw);
+void draw_o_proj(TinyRecording& r, Draw& draw);
 
 } // namespace dsakit::testing

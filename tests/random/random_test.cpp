@@ -14,13 +14,29 @@ namespace {
 using DrawProblem = void (*)(TinyRecording&, Draw&);
 
 /// In the order of kOperations.
-constexpr std::array<DrawProblem, kOperations.size()> kDraw = {
-    draw_index_query_quant,   draw_index_weights_fold,
-    draw_index_key_norm,      draw_index_cache_write,
-    draw_index_cache_gather,  draw_index_logits_prefill,
-    draw_index_logits_decode, draw_topk,
-    draw_mla_cache_write,     draw_topk_slots,
-    draw_sparse_attention};
+constexpr std::array<DrawProblem, kOperations.size()> kDraw = {draw_qkv_a_proj,
+                                                               draw_q_norm,
+                                                               draw_q_b_proj,
+                                                               draw_kv_norm,
+                                                               draw_index_q_proj,
+                                                               draw_index_k_proj,
+                                                               draw_index_w_proj,
+                                                               draw_index_query_quant,
+                                                               draw_index_weights_fold,
+                                                               draw_index_key_norm,
+                                                               draw_index_cache_write,
+                                                               draw_index_cache_gather,
+                                                               draw_index_logits_prefill,
+                                                               draw_index_logits_decode,
+                                                               draw_topk,
+                                                               draw_mla_cache_write,
+                                                               draw_topk_slots,
+                                                               draw_absorb_q,
+                                                               draw_sparse_attention,
+                                                               draw_absorb_v,
+                                                               draw_gate_proj,
+                                                               draw_output_gate,
+                                                               draw_o_proj};
 
 /// What such a producer may also have written: the set in another order.
 void reverse_rows(Tensor& indices) {

@@ -36,6 +36,7 @@ constexpr CanonicalTensor kCanonical[] = {
     {"index_q", "rows,heads,dim", Merge::query},
     {"index_q_fp8", "rows,heads,dim", Merge::query},
     {"index_q_scale", "rows,heads", Merge::none},
+    {"index_q_input", "tokens,dim", Merge::none},
     {"index_q_packed", "rows,heads,bytes", Merge::none},
     {"index_weights", "rows,heads", Merge::none},
     {"index_weights_folded", "rows,heads", Merge::leading},
@@ -45,6 +46,7 @@ constexpr CanonicalTensor kCanonical[] = {
     {"ke", "rows", Merge::leading},
     {"ks", "rows", Merge::leading},
     {"kv_c", "tokens,dim", Merge::none},
+    {"kv_c_raw", "tokens,dim", Merge::none},
     {"latent", "rows,heads,dim", Merge::leading},
     {"logits", "rows,keys", Merge::leading},
     {"lse", "rows,heads", Merge::leading},
@@ -54,11 +56,14 @@ constexpr CanonicalTensor kCanonical[] = {
     {"norm_weight", "dim", Merge::none},
     {"output", "tokens,dim", Merge::none},
     {"q", "tokens,heads,dim", Merge::none},
+    {"q_c_raw", "tokens,dim", Merge::none},
+    {"qkv_a", "tokens,dim", Merge::none},
     {"row_lens", "rows", Merge::leading},
     {"row_request", "rows", Merge::leading},
     {"slot_mapping", "tokens", Merge::leading},
     {"slots", "rows,columns", Merge::leading},
     {"topk_indices", "rows,columns", Merge::none},
+    {"weight", "outputs,inputs", Merge::none},
 };
 
 const CanonicalTensor* find_canonical(std::string_view name) {

@@ -283,7 +283,7 @@ void place_variants(Draft& draft, const OperationId& id, std::string_view output
     }
 }
 
-/// Step 1 has the producers that round twice, step 2 aiter, which rounds once.
+/// Step 1 has the producers that round twice, step 2 aiter's norms and K3's gate, which round once.
 void place_rms_norm(Draft& draft, const std::string& operation, const std::string& prefix,
                     std::string_view input, const std::string& output) {
   for (const std::int64_t step : {1, 2}) {
@@ -295,10 +295,13 @@ void place_rms_norm(Draft& draft, const std::string& operation, const std::strin
 }
 
 Status place_norms(Draft& draft) {
-  draft.contract = {
-      {"activation_dtype", "bf16"}, {"index_k_norm", "layernorm"}, {"rmsnorm_rounding", "two"}};
+  draft.contract = {{"activation_dtype", "bf16"},
+                    {"gate_rounding", "two"},
+                    {"index_k_norm", "layernorm"},
+                    {"rmsnorm_rounding", "two"}};
   draft.step_contracts[1]["index_k_norm"] = "rmsnorm";
-  draft.step_contracts[2] = {{"index_k_norm", "rmsnorm"}, {"rmsnorm_rounding", "one"}};
+  draft.step_contracts[2] = {
+      {"gate_rounding", "one"}, {"index_k_norm", "rmsnorm"}, {"rmsnorm_rounding", "one"}};
   draft.config["rms_norm_eps"] = draft.metadata("eps");
   const OperationId layer_norm{0, "index_key_norm"};
   draft.input(layer_norm, "index_k_raw", "ln_x");
@@ -310,12 +313,13 @@ Status place_norms(Draft& draft) {
   place_rms_norm(draft, "kv_norm", "rms512_", "kv_c_raw", "kv_c");
   place_rms_norm(draft, "q_norm", "rms1536_", "q_c_raw", "index_q_input");
 
-  const OperationId gate{0, "output_gate"};
-  draft.input(gate, "attn_value", "gate_o");
-  draft.input(gate, "gate", "gate_g");
-  draft.output(gate, "attn_gated.k3_triton", "gate_out_k3_triton",
-               {{"output", "attn_gated"}, {"gate_rounding", "one"}});
-  place_variants(draft, gate, "attn_gated", "gate_out_", {{"gate_rounding", "two"}});
+  for (const std::int64_t step : {1, 2}) {
+    draft.input({step, "output_gate"}, "attn_value", "gate_o");
+    draft.input({step, "output_gate"}, "gate", "gate_g");
+  }
+  draft.output({2, "output_gate"}, "attn_gated.k3_triton", "gate_out_k3_triton",
+               {{"output", "attn_gated"}});
+  place_variants(draft, {1, "output_gate"}, "attn_gated", "gate_out_", {});
   return {};
 }
 
@@ -342,7 +346,7 @@ constexpr KnownOp kKnownOps[] = {
     {"sparse_mla_decode", "layer", place_attention},
     {"sparse_mla_prefill", "layer", place_attention},
     {"dcp_lse_merge", "dcp_attention_merge", place_attention_merge},
-    {"layer_norm, rms_norm, sigmoid gate", "output_gate", place_norms},
+    {"layer_norm, rms_norm, sigmoid gate", "layer", place_norms},
 };
 
 } // namespace

@@ -1,5 +1,6 @@
 #include "sources.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <set>
 
@@ -21,15 +22,17 @@ struct LayerTensor {
 
 constexpr LayerTensor kTensors[] = {
     {"hidden_states", "layer/inputs/hidden_states qkv_a_proj/inputs/hidden_states "
-                      "index_k_proj/inputs/hidden_states index_w_proj/inputs/hidden_states"},
+                      "index_k_proj/inputs/hidden_states index_w_proj/inputs/hidden_states "
+                      "gate_proj/inputs/hidden_states"},
     {"query_lens", "layer/inputs/query_lens"},
     {"seq_lens", "layer/inputs/seq_lens"},
-    {"qkv_a", "qkv_a_proj/outputs/qkv_a"},
-    {"kv_a", "qkv_a_proj/outputs/kv_a"},
-    {"q", "q_b_proj/outputs/q"},
+    {"qkv_a", "qkv_a_proj/outputs/qkv_a q_norm/inputs/qkv_a kv_norm/inputs/qkv_a"},
+    {"kv_a", "qkv_a_proj/outputs/qkv_a kv_norm/inputs/qkv_a"},
+    {"q", "q_b_proj/outputs/q absorb_q/inputs/q"},
     {"kv_c", "kv_norm/outputs/kv_c mla_cache_write/inputs/kv_c"},
     {"k_pe", "mla_cache_write/inputs/k_pe"},
-    {"index_q_input", "q_norm/outputs/index_q_input index_q_proj/inputs/index_q_input"},
+    {"index_q_input", "q_norm/outputs/index_q_input q_b_proj/inputs/index_q_input "
+                      "index_q_proj/inputs/index_q_input"},
     {"index_q", "index_q_proj/outputs/index_q index_query_quant/inputs/index_q"},
     {"index_k_raw", "index_k_proj/outputs/index_k_raw index_key_norm/inputs/index_k_raw"},
     {"index_weights", "index_w_proj/outputs/index_weights index_weights_fold/inputs/index_weights"},
@@ -52,9 +55,33 @@ constexpr LayerTensor kTensors[] = {
     {"attn_latent", "sparse_attention/outputs/latent absorb_v/inputs/latent"},
     {"attn_lse", "sparse_attention/outputs/lse"},
     {"attn_value", "absorb_v/outputs/attn_value output_gate/inputs/attn_value"},
-    {"gate", "output_gate/inputs/gate"},
+    {"gate", "gate_proj/outputs/gate output_gate/inputs/gate"},
     {"attn_gated", "output_gate/outputs/attn_gated o_proj/inputs/attn_gated"},
     {"output", "o_proj/outputs/output layer/outputs/output"},
+};
+
+/// A weight "weights.<name>" and the input of the operation that takes it. Where a layer has one of
+/// two, the other is not in the file.
+struct LayerWeight {
+  std::string_view operation;
+  std::string_view input;
+  std::string_view weight;
+};
+
+constexpr LayerWeight kWeights[] = {
+    {"qkv_a_proj", "weight", "fused_qkv_a_proj"},
+    {"qkv_a_proj", "weight", "kv_a_proj_with_mqa"},
+    {"q_norm", "norm_weight", "q_a_layernorm"},
+    {"q_b_proj", "weight", "q_b_proj"},
+    {"q_b_proj", "weight", "q_proj"},
+    {"kv_norm", "norm_weight", "kv_a_layernorm"},
+    {"index_q_proj", "weight", "wq_index"},
+    {"index_k_proj", "weight", "wk_index"},
+    {"index_w_proj", "weight", "wv_index"},
+    {"absorb_q", "weight", "kv_b_proj"},
+    {"absorb_v", "weight", "kv_b_proj"},
+    {"gate_proj", "weight", "g_proj"},
+    {"o_proj", "weight", "o_proj"},
 };
 
 struct LayerKind {
@@ -100,32 +127,83 @@ bool has_attribute(const Operation& operation, std::string_view key) {
 /// Operations that this layer does not have, so that tensors do not land there.
 bool has_operation(std::string_view operation, const LayerKind& kind) {
   if (operation == "q_norm") return kind.q_lora;
-  if (operation == "output_gate") return kind.gate;
+  if (operation == "output_gate" || operation == "gate_proj") return kind.gate;
   if (operation == "index_weights_fold") return !kind.mxfp4;
   return true;
 }
 
-void place_step(Draft& draft, const std::string& prefix, std::int64_t step, const LayerKind& kind) {
+/// A tensor of the file and one of its places.
+struct Placement {
+  std::string tensor;
+  std::string operation;
+  Side side;
+  std::string name;
+};
+
+/// Those of a step in the order of the tables, dense operations that are not whole among them.
+std::vector<Placement> placements_of(const Draft& draft, const std::string& prefix,
+                                     const LayerKind& kind) {
+  std::vector<Placement> placements;
+  const auto add = [&](const std::string& tensor, std::string_view operation, Side side,
+                       std::string_view name) {
+    if (has_operation(operation, kind) && draft.has(tensor))
+      placements.push_back({tensor, operation == "LOGITS" ? kind.logits : std::string(operation),
+                            side, std::string(name)});
+  };
   for (const LayerTensor& known : kTensors) {
-    const std::string tensor = prefix + std::string(known.tensor);
     std::string_view places = known.places;
     while (!places.empty()) {
       const std::string_view place = places.substr(0, places.find(' '));
       places.remove_prefix(std::min(place.size() + 1, places.size()));
-      const auto operation = place.substr(0, place.find('/'));
-      const auto name = place.substr(place.rfind('/') + 1);
       const bool is_input = place.find("/inputs/") != std::string_view::npos;
-      if (!has_operation(operation, kind)) continue;
-      Attributes attributes;
-      if (const Operation* known = find_operation(operation == "LOGITS" ? kind.logits : operation);
-          known && !is_input) {
-        // Computed in float64 and rounded at the end, from scales as they are stored.
-        if (has_attribute(*known, "accumulation")) attributes["accumulation"] = "exact";
-        if (has_attribute(*known, "mla_scale_read")) attributes["mla_scale_read"] = "fp32";
-      }
-      draft.place({step, operation == "LOGITS" ? kind.logits : std::string(operation)},
-                  is_input ? Side::inputs : Side::outputs, name, tensor, attributes);
+      add(prefix + std::string(known.tensor), place.substr(0, place.find('/')),
+          is_input ? Side::inputs : Side::outputs, place.substr(place.rfind('/') + 1));
     }
+  }
+  if (!kind.gate) add(prefix + "attn_value", "o_proj", Side::inputs, "attn_value");
+  for (const LayerWeight& weight : kWeights)
+    add("weights." + std::string(weight.weight), weight.operation, Side::inputs, weight.input);
+  return placements;
+}
+
+/// All tensors of the operation are in the file. It need not hold those of a dense one.
+bool is_whole(const std::vector<Placement>& placements, const Operation& operation) {
+  const auto has = [&](Side side, std::string_view names) { // "a|b": one of them
+    return std::any_of(placements.begin(), placements.end(), [&](const Placement& placement) {
+      return placement.operation == operation.name && placement.side == side &&
+             ("|" + std::string(names) + "|").find("|" + placement.name + "|") != std::string::npos;
+    });
+  };
+  const auto has_all = [&](Side side, std::string_view list) {
+    while (!list.empty()) {
+      const std::string_view names = list.substr(0, list.find(' '));
+      list.remove_prefix(std::min(names.size() + 1, list.size()));
+      if (!has(side, names)) return false;
+    }
+    return true;
+  };
+  return has_all(Side::inputs, operation.inputs) && has_all(Side::outputs, operation.outputs);
+}
+
+bool is_dense(std::string_view operation) {
+  return operation == "output_gate" ||
+         std::any_of(std::begin(kWeights), std::end(kWeights),
+                     [&](const LayerWeight& weight) { return weight.operation == operation; });
+}
+
+void place_step(Draft& draft, const std::string& prefix, std::int64_t step, const LayerKind& kind) {
+  const std::vector<Placement> placements = placements_of(draft, prefix, kind);
+  for (const Placement& placement : placements) {
+    const Operation* known = find_operation(placement.operation);
+    if (known && is_dense(known->name) && !is_whole(placements, *known)) continue;
+    Attributes attributes;
+    if (known && placement.side == Side::outputs) {
+      // Computed in float64 and rounded at the end, from scales as they are stored.
+      if (has_attribute(*known, "accumulation")) attributes["accumulation"] = "exact";
+      if (has_attribute(*known, "mla_scale_read")) attributes["mla_scale_read"] = "fp32";
+    }
+    draft.place({step, placement.operation}, placement.side, placement.name, placement.tensor,
+                attributes);
   }
   const OperationId norm{step, "index_key_norm"};
   draft.input(norm, "norm_weight", "weights.k_index_norm.weight");
@@ -136,7 +214,6 @@ void place_step(Draft& draft, const std::string& prefix, std::int64_t step, cons
   } else {
     draft.input({step, "index_weights_fold"}, "index_q_scale", prefix + "index_q_scale");
   }
-  if (!kind.gate) draft.input({step, "o_proj"}, "attn_value", prefix + "attn_value");
 }
 
 /// One int32 per new token, from query_lens, seq_lens and the token's place in its request.

@@ -35,20 +35,7 @@ struct KeyNorm {
     key_norm.norm.width = reference::kIndexHeadDim;
     return key_norm;
   }
-
-private:
-  static std::vector<float> widened(const Tensor& parameter) {
-    std::vector<float> values;
-    for (std::int64_t i = 0; i < parameter.elements(); ++i)
-      values.push_back(static_cast<float>(element(parameter, i)));
-    return values;
-  }
 };
-
-Result<DeviceBuffer> upload(optimized::Device& device, const std::vector<float>& values) {
-  return DeviceBuffer::upload(device, reinterpret_cast<const std::byte*>(values.data()),
-                              values.size() * sizeof(float));
-}
 
 class IndexKeyNorm final : public OperationAdapter {
 public:
@@ -87,9 +74,9 @@ public:
     const Tensor& raw = data.input("index_k_raw");
     const auto device_raw = DeviceBuffer::upload(device, raw);
     DSAKIT_TRY(device_raw);
-    const auto weight = upload(device, in->weight);
+    const auto weight = DeviceBuffer::upload(device, in->weight);
     DSAKIT_TRY(weight);
-    const auto bias = upload(device, in->bias);
+    const auto bias = DeviceBuffer::upload(device, in->bias);
     DSAKIT_TRY(bias);
     Tensor index_k = poisoned(raw.dtype, raw.shape);
     const auto device_index_k = DeviceBuffer::upload(device, index_k);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "dsakit/reference/formats.hpp"
+
 namespace dsakit::harness {
 namespace {
 constexpr std::byte kGuardByte{0xA5};
@@ -43,6 +45,29 @@ Status need_bf16(const ContractValues& contract) {
   return {};
 }
 
+reference::Weight bf16_weight(const Tensor& weight) {
+  reference::Weight out{};
+  out.format = WeightFormat::bf16;
+  out.values = weight.bytes.data();
+  out.outputs = weight.shape[0];
+  out.inputs = weight.shape[1];
+  return out;
+}
+
+std::vector<float> widened(const Tensor& parameter) {
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < parameter.elements(); ++i)
+    values.push_back(static_cast<float>(element(parameter, i)));
+  return values;
+}
+
+void round_to(Tensor& tensor, const std::vector<double>& exact) {
+  const auto round =
+      tensor.dtype == Dtype::float16 ? reference::float_to_fp16 : reference::float_to_bf16;
+  std::transform(exact.begin(), exact.end(), tensor.as<std::uint16_t>(),
+                 [&](double value) { return round(static_cast<float>(value)); });
+}
+
 Tensor poisoned(Dtype dtype, Shape shape) {
   Tensor tensor(dtype, std::move(shape));
   std::fill(tensor.bytes.begin(), tensor.bytes.end(), poison_byte(dtype));
@@ -56,6 +81,18 @@ Status take_output(KernelRun& run, const std::string& name, const DeviceBuffer& 
   if (!*intact && !run.stray) run.stray = StrayWrite{name, {}};
   run.outputs.insert_or_assign(name, std::move(tensor));
   return {};
+}
+
+Result<KernelRun> project(optimized::Device& device, const optimized::ProjectionParams& params) {
+  KernelRun run;
+  run.kernel = device.projection_library();
+  DSAKIT_TRY(device.start_timer());
+  DSAKIT_TRY(device.project(params));
+  const auto time = device.stop_timer();
+  DSAKIT_TRY(time);
+  run.time_us = *time;
+  DSAKIT_TRY(device.synchronize());
+  return run;
 }
 
 } // namespace dsakit::harness

@@ -13,6 +13,7 @@
 #include "dsakit/harness/operations.hpp"
 #include "dsakit/optimized/device.hpp"
 #include "dsakit/optimized/kernel.hpp"
+#include "dsakit/reference/dense.hpp"
 
 namespace dsakit::harness {
 
@@ -23,6 +24,10 @@ public:
                                      std::size_t bytes);
   static Result<DeviceBuffer> upload(optimized::Device& device, const Tensor& tensor) {
     return upload(device, tensor.bytes.data(), tensor.bytes.size());
+  }
+  static Result<DeviceBuffer> upload(optimized::Device& device, const std::vector<float>& values) {
+    return upload(device, reinterpret_cast<const std::byte*>(values.data()),
+                  values.size() * sizeof(float));
   }
 
   DeviceBuffer(DeviceBuffer&& other) noexcept;
@@ -57,6 +62,15 @@ constexpr std::byte poison_byte(Dtype dtype) {
 /// unsupported for activations of another dtype, which no kernel takes.
 Status need_bf16(const ContractValues& contract);
 
+/// A recorded weight [outputs, inputs] as the reference takes it.
+reference::Weight bf16_weight(const Tensor& weight);
+
+/// Elements of a norm's parameter, fp32 or an activation dtype.
+std::vector<float> widened(const Tensor& parameter);
+
+/// Exact values rounded to the activation dtype of `tensor`, which has as many elements.
+void round_to(Tensor& tensor, const std::vector<double>& exact);
+
 /// A tensor full of poison.
 Tensor poisoned(Dtype dtype, Shape shape);
 
@@ -78,6 +92,9 @@ void note_beyond(KernelRun& run, const std::string& name, const Tensor& untouche
       run.stray = StrayWrite{name, coordinates(got.shape, i)};
   }
 }
+
+/// Projects once, by the library of the device, and waits.
+Result<KernelRun> project(optimized::Device& device, const optimized::ProjectionParams& params);
 
 /// Picks the kernel, launches it once and waits.
 template <class Params>

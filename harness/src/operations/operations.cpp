@@ -39,6 +39,18 @@ const OperationAdapter* find_adapter(std::string_view operation) {
       {"mla_cache_write", mla_cache_write_adapter},
       {"topk_slots", topk_slots_adapter},
       {"sparse_attention", sparse_attention_adapter},
+      {"qkv_a_proj", qkv_a_proj_adapter},
+      {"q_norm", q_norm_adapter},
+      {"q_b_proj", q_b_proj_adapter},
+      {"kv_norm", kv_norm_adapter},
+      {"index_q_proj", index_q_proj_adapter},
+      {"index_k_proj", index_k_proj_adapter},
+      {"index_w_proj", index_w_proj_adapter},
+      {"absorb_q", absorb_q_adapter},
+      {"absorb_v", absorb_v_adapter},
+      {"gate_proj", gate_proj_adapter},
+      {"output_gate", output_gate_adapter},
+      {"o_proj", o_proj_adapter},
   };
   for (const auto& [name, adapter] : kAdapters)
     if (name == operation) return &adapter();

@@ -35,6 +35,7 @@ constexpr std::array kCausalOrder = std::to_array<std::string_view>({"layer",
                                                                      "sparse_attention",
                                                                      "dcp_attention_merge",
                                                                      "absorb_v",
+                                                                     "gate_proj",
                                                                      "output_gate",
                                                                      "o_proj"});
 static_assert(std::ranges::all_of(kOperations, [](const Operation& operation) {

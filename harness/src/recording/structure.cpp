@@ -237,6 +237,20 @@ Status check_outputs(const OperationTensors& op, const Operation& known) {
   return {};
 }
 
+/// Of "a|b" exactly one is there.
+Status check_input(const OperationTensors& op, const std::string& names) {
+  const std::string first = names.substr(0, names.find('|'));
+  const std::string second = names.substr(std::min(names.size(), first.size() + 1));
+  const bool has_first = find_tensor(op.inputs, first);
+  const bool has_second = find_tensor(op.inputs, second);
+  if (has_first != has_second) return {};
+  const std::string object = object_path(op.id, Side::inputs, first);
+  if (has_first)
+    return hdf5::fail(op.path, object, "found " + second + " as well, want one of the two");
+  return hdf5::fail(op.path, object,
+                    second.empty() ? "is missing" : "is missing, and so is " + second);
+}
+
 } // namespace
 
 Status check_replayable(const OperationTensors& op, const ContractValues& contract) {
@@ -254,8 +268,7 @@ Status check_structure(const OperationTensors& op, const ContractValues& contrac
   DSAKIT_TRY(check_keys(op, *known, contract));
   DSAKIT_TRY(check_outputs(op, *known));
   for (const std::string& input : words(known->inputs))
-    if (!find_tensor(op.inputs, input))
-      return hdf5::fail(op.path, object_path(op.id, Side::inputs, input), "is missing");
+    DSAKIT_TRY(check_input(op, input));
 
   if (op.id.operation == "index_key_norm" && contract.at("index_k_norm") == "layernorm" &&
       !find_tensor(op.inputs, "norm_bias"))
@@ -286,7 +299,7 @@ Status check_structure(const OperationTensors& op, const ContractValues& contrac
         page_offset = *offset;
       }
   }
-  return {};
+  return check_dense(op);
 }
 
 } // namespace dsakit::harness

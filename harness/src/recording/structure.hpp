@@ -24,6 +24,10 @@ struct OperationTensors {
 /// for operations that are only recorded, and where check_replayable is not ok.
 Status check_structure(const OperationTensors& operation, const ContractValues& contract);
 
+/// What the shapes of a dense operation's tensors must be together, where kTensorRules cannot say
+/// it: check_structure asks this last. ok for the others.
+Status check_dense(const OperationTensors& operation);
+
 /// unsupported for MXFP4 and MLA rows of bf16, which this version records and does not replay.
 Status check_replayable(const OperationTensors& operation, const ContractValues& contract);
 

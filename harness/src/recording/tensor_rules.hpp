@@ -16,6 +16,36 @@ struct TensorRule {
 };
 
 inline constexpr TensorRule kTensorRules[] = {
+    {"qkv_a_proj", "hidden_states", "activation", "rows in"},
+    {"qkv_a_proj", "weight", "bfloat16", "out in"},
+    {"qkv_a_proj", "qkv_a", "activation", "rows out"},
+
+    {"q_norm", "norm_weight", "parameter", "dim"},
+    {"q_norm", "qkv_a", "activation", "rows columns"},
+    {"q_norm", "q_c_raw", "activation", "rows dim"},
+    {"q_norm", "index_q_input", "activation", "rows dim"},
+
+    {"q_b_proj", "index_q_input", "activation", "rows in"},
+    {"q_b_proj", "weight", "bfloat16", "out in"},
+    {"q_b_proj", "q", "activation", "rows heads dim"},
+
+    {"kv_norm", "norm_weight", "parameter", "dim"},
+    {"kv_norm", "qkv_a", "activation", "rows columns"},
+    {"kv_norm", "kv_c_raw", "activation", "rows dim"},
+    {"kv_norm", "kv_c", "activation", "rows dim"},
+
+    {"index_q_proj", "index_q_input", "activation", "rows in"},
+    {"index_q_proj", "weight", "bfloat16", "out in"},
+    {"index_q_proj", "index_q", "activation", "rows heads 128"},
+
+    {"index_k_proj", "hidden_states", "activation", "rows in"},
+    {"index_k_proj", "weight", "bfloat16", "128 in"},
+    {"index_k_proj", "index_k_raw", "activation", "rows 128"},
+
+    {"index_w_proj", "hidden_states", "activation", "rows in"},
+    {"index_w_proj", "weight", "bfloat16", "heads in"},
+    {"index_w_proj", "index_weights", "activation", "rows heads"},
+
     {"index_query_quant", "index_q", "activation", "rows heads 128"},
     {"index_query_quant", "index_q_fp8", "fp8", "rows heads 128"},
     {"index_query_quant", "index_q_scale", "float32", "rows heads"},
@@ -72,11 +102,32 @@ inline constexpr TensorRule kTensorRules[] = {
     {"topk_slots", "row_lens", "int32", "rows"},
     {"topk_slots", "slots", "int32", "rows k"},
 
+    {"absorb_q", "q", "activation", "rows heads q_dim"},
+    {"absorb_q", "weight", "bfloat16", "kv_b latent"},
+    {"absorb_q", "mla_query", "activation", "rows heads query_dim"},
+
     {"sparse_attention", "mla_query", "bfloat16", "rows heads 576"},
     {"sparse_attention", "mla_cache", "uint8", "pages page_size 656"},
     {"sparse_attention", "slots", "int32", "rows k"},
     {"sparse_attention", "latent", "bfloat16", "rows heads 512"},
     {"sparse_attention", "lse", "float32", "rows heads"},
+
+    {"absorb_v", "latent", "activation", "rows heads latent"},
+    {"absorb_v", "weight", "bfloat16", "kv_b latent"},
+    {"absorb_v", "attn_value", "activation", "rows values"},
+
+    {"gate_proj", "hidden_states", "activation", "rows in"},
+    {"gate_proj", "weight", "bfloat16", "out in"},
+    {"gate_proj", "gate", "activation", "rows out"},
+
+    {"output_gate", "attn_value", "activation", "rows dim"},
+    {"output_gate", "gate", "activation", "rows dim"},
+    {"output_gate", "attn_gated", "activation", "rows dim"},
+
+    {"o_proj", "attn_gated", "activation", "rows in"},
+    {"o_proj", "attn_value", "activation", "rows in"},
+    {"o_proj", "weight", "bfloat16", "out in"},
+    {"o_proj", "output", "activation", "rows out"},
 };
 
 } // namespace dsakit::harness

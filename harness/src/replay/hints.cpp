@@ -175,6 +175,8 @@ void Hints::make_alternatives() {
   add("mla_scale_read", "bf16", nullptr);
   add("lse_base", "e", nullptr);
   add("lse_base", "2", nullptr);
+  add("gate_rounding", "one", nullptr);
+  add("gate_rounding", "two", nullptr);
   add("rmsnorm_rounding", "one", nullptr);
   add("rmsnorm_rounding", "two", nullptr);
 }

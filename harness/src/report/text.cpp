@@ -203,7 +203,7 @@ private:
       if (line->operation != of.operation || line->step != of.step || line->kernel.empty())
         continue;
       text += ": " + line->kernel;
-      if (line->workgroups) text += ", " + plural(*line->workgroups, "workgroup");
+      if (line->workgroups.value_or(0)) text += ", " + plural(*line->workgroups, "workgroup");
       if (line->time_us) text += ", " + duration(*line->time_us);
       if (options_.verbose)
         for (const std::string& other : line->other_kernels)

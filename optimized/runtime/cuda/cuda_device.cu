@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "runtime/blas_lt.hpp"
+
 namespace dsakit::optimized {
 namespace {
 
@@ -15,6 +17,7 @@ Status check(cudaError_t error, const char* call) {
 class CudaDevice final : public Device {
 public:
   ~CudaDevice() override {
+    projections_.close(*this);
     if (start_ != nullptr) cudaEventDestroy(start_);
     if (stop_ != nullptr) cudaEventDestroy(stop_);
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
@@ -48,6 +51,19 @@ public:
                      "cudaMemcpyAsync"));
     return synchronize();
   }
+  Status copy_rows(void* to, std::int64_t to_stride, const void* from, std::int64_t from_stride,
+                   std::int64_t bytes, std::int64_t rows) override {
+    if (bytes == 0 || rows == 0) return {};
+    return check(cudaMemcpy2DAsync(to, static_cast<std::size_t>(to_stride), from,
+                                   static_cast<std::size_t>(from_stride),
+                                   static_cast<std::size_t>(bytes), static_cast<std::size_t>(rows),
+                                   cudaMemcpyDeviceToDevice, stream_),
+                 "cudaMemcpy2DAsync");
+  }
+  Status project(const ProjectionParams& params) override {
+    return projections_.project(*this, params, stream_);
+  }
+  std::string_view projection_library() const override { return "cublaslt"; }
   void* stream() override { return stream_; }
   Status synchronize() override {
     return check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
@@ -68,6 +84,7 @@ private:
   cudaStream_t stream_ = nullptr;
   cudaEvent_t start_ = nullptr;
   cudaEvent_t stop_ = nullptr;
+  BlasLt projections_{kCublasLt};
 };
 
 } // namespace

@@ -156,6 +156,16 @@ EXPORT const char* fake_hip_message() {
   return message.c_str();
 }
 
+EXPORT int fake_hip_enqueue(void* handle, const std::function<int()>& work) {
+  Stream* stream = live(streams, handle);
+  if (!stream) return kInvalidHandle;
+  stream->pending.push_back(work);
+  return 0;
+}
+EXPORT bool fake_hip_is_device_memory(const void* memory, std::size_t bytes) {
+  return fake_hip::is_device_memory(memory, bytes);
+}
+
 EXPORT int hipInit(unsigned) {
   return from_environment("FAKE_HIP_DEVICES") ? 0 : kNoDevice;
 }
@@ -336,6 +346,25 @@ EXPORT int hipMemcpyAsync(void* to, const void* from, std::size_t bytes, int kin
                                      " bytes do not lie in the memory that the kind names");
   stream->pending.push_back([to, from, bytes] {
     std::memcpy(to, from, bytes);
+    return 0;
+  });
+  return 0;
+}
+EXPORT int hipMemcpy2DAsync(void* to, std::size_t to_stride, const void* from,
+                            std::size_t from_stride, std::size_t bytes, std::size_t rows, int kind,
+                            void* stream_handle) {
+  constexpr int kDeviceToDevice = 3;
+  Stream* stream = live(streams, stream_handle);
+  if (!stream) return kInvalidHandle;
+  if (kind != kDeviceToDevice || bytes > to_stride || bytes > from_stride || rows == 0)
+    return refuse(kInvalidValue, "hipMemcpy2DAsync: want rows within their strides, on the device");
+  if (!fake_hip::is_device_memory(to, (rows - 1) * to_stride + bytes) ||
+      !fake_hip::is_device_memory(from, (rows - 1) * from_stride + bytes))
+    return refuse(kInvalidValue, "hipMemcpy2DAsync: the rows leave their allocation");
+  stream->pending.push_back([=] {
+    for (std::size_t row = 0; row < rows; ++row)
+      std::memcpy(static_cast<char*>(to) + row * to_stride,
+                  static_cast<const char*>(from) + row * from_stride, bytes);
     return 0;
   });
   return 0;

@@ -54,8 +54,8 @@ struct StrayWrite {
 
 /// One launch of a kernel.
 struct KernelRun {
-  std::string kernel;
-  std::int64_t workgroups = 0;
+  std::string kernel; ///< or the library that projected
+  std::int64_t workgroups = 0;            ///< 0 of a library
   double time_us = 0;                     ///< of the launch alone, by the device's clock
   std::vector<std::string> other_kernels; ///< "name: why it was not taken"
   std::map<std::string, Tensor> outputs;  ///< by canonical name

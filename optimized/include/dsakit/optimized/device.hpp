@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "dsakit/core/status.hpp"
 #include "dsakit/optimized/kernel.hpp"
+#include "dsakit/optimized/projection.hpp"
 
 namespace dsakit::optimized {
 
@@ -37,6 +39,13 @@ public:
   virtual void release(void* memory) = 0;
   virtual Status upload(void* device, const void* host, std::size_t bytes) = 0;
   virtual Status download(void* host, const void* device, std::size_t bytes) = 0;
+  /// `rows` rows of `bytes` from device memory to device memory, on the stream; strides in BYTES.
+  virtual Status copy_rows(void* to, std::int64_t to_stride, const void* from,
+                           std::int64_t from_stride, std::int64_t bytes, std::int64_t rows) = 0;
+  /// On the stream, by the library that projects here; unsupported where it does not load.
+  virtual Status project(const ProjectionParams& params) = 0;
+  /// "eigen", "hipblaslt", "cublaslt"
+  virtual std::string_view projection_library() const = 0;
   /// What a launcher takes as its stream.
   virtual void* stream() = 0;
   /// Waits, and reports what went wrong in a launch since the last call.

@@ -10,7 +10,7 @@ namespace dsakit {
 /// Space-separated names, so that the table reads as one.
 struct Operation {
   std::string_view name;
-  std::string_view inputs;            ///< required
+  std::string_view inputs;            ///< required; "a|b": exactly one of them
   std::string_view optional;          ///< inputs that may be missing
   std::string_view outputs;           ///< required
   std::string_view contract;          ///< keys that a recording of it must hold
@@ -18,7 +18,16 @@ struct Operation {
   std::string_view output_attributes; ///< contract keys that each output holds for its producer
 };
 
-inline constexpr std::array<Operation, 11> kOperations = {{
+inline constexpr std::array<Operation, 23> kOperations = {{
+    {"qkv_a_proj", "hidden_states weight", "", "qkv_a", "activation_dtype", "", ""},
+    {"q_norm", "qkv_a|q_c_raw norm_weight", "", "index_q_input",
+     "activation_dtype rmsnorm_rounding", "rms_norm_eps", ""},
+    {"q_b_proj", "index_q_input weight", "", "q", "activation_dtype", "", ""},
+    {"kv_norm", "qkv_a|kv_c_raw norm_weight", "", "kv_c", "activation_dtype rmsnorm_rounding",
+     "rms_norm_eps", ""},
+    {"index_q_proj", "index_q_input weight", "", "index_q", "activation_dtype", "", ""},
+    {"index_k_proj", "hidden_states weight", "", "index_k_raw", "activation_dtype", "", ""},
+    {"index_w_proj", "hidden_states weight", "", "index_weights", "activation_dtype", "", ""},
     {"index_query_quant", "index_q", "", "index_q_fp8 index_q_scale",
      "index_fp8_encoding activation_dtype scale_kind index_q_floor qmax", "", ""},
     {"index_weights_fold", "index_weights index_q_scale", "", "index_weights_folded",
@@ -40,9 +49,14 @@ inline constexpr std::array<Operation, 11> kOperations = {{
      "mla_fp8_encoding mla_record page_size activation_dtype qmax", "", ""},
     {"topk_slots", "topk_indices block_table row_request", "row_lens", "slots", "page_size", "",
      ""},
+    {"absorb_q", "q weight", "", "mla_query", "activation_dtype", "", ""},
     {"sparse_attention", "mla_query mla_cache slots", "", "latent lse",
      "mla_fp8_encoding mla_record page_size lse_base", "softmax_scale",
      "accumulation mla_scale_read"},
+    {"absorb_v", "latent weight", "", "attn_value", "activation_dtype", "", ""},
+    {"gate_proj", "hidden_states weight", "", "gate", "activation_dtype", "", ""},
+    {"output_gate", "attn_value gate", "", "attn_gated", "activation_dtype gate_rounding", "", ""},
+    {"o_proj", "attn_gated|attn_value weight", "", "output", "activation_dtype", "", ""},
 }};
 
 /// nullptr when no operation has that name.

@@ -95,7 +95,7 @@ struct OutputGate {
 Status output_gate(const OutputGate& in, std::uint16_t* attn_gated);
 /// Tier exact: double, without a rounding. bound: |value| * e + half an ulp of dtype of the
 /// product,
-///   e = (16 + 2 |g|) 2^-24 sigmoid + 2^-126
+///   e = (16 + 2 min(|g|, 128)) 2^-24 sigmoid + 2^-126
 /// for exp (3 ulp, and |g| twice rounded on the way to a power of two), the sum, a fast quotient
 /// and the product; rounding two: plus half an ulp of sigmoid in e.
 Status output_gate_exact(const OutputGate& in, double* attn_gated, double* bound);
