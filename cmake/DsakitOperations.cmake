@@ -1,6 +1,7 @@
 # Nothing exists alone: an operation with a kernel or a comparison rule has all that is listed here, or
-# configuring fails and names what is missing. Where operations share what computes them, they are named
-# here: operation, its part in optimized/, and the function of the reference.
+# configuring fails and names what is missing. A kernel <operation>_mxfp4.hip beside <operation>.hip has
+# its own reference, parity test and benchmark, and shares the rest. Where operations share what computes
+# them, they are named here: operation, its part in optimized/, and the function of the reference.
 set(shared_parts
   "qkv_a_proj   projection project"
   "q_b_proj     projection project"
@@ -25,35 +26,38 @@ foreach(header ${reference_headers})
   string(APPEND reference "${text}")
 endforeach()
 
-set(operations)
+set(variants)
 set(parts)
 foreach(shared ${shared_parts})
   string(REGEX REPLACE " +" ";" shared ${shared})
   list(POP_FRONT shared operation)
   list(POP_FRONT shared part_of_${operation} function_of_${operation})
-  list(APPEND operations ${operation})
+  list(APPEND variants ${operation})
   list(APPEND parts ${part_of_${operation}})
 endforeach()
 foreach(path ${kernels} ${rules})
-  get_filename_component(operation ${path} NAME_WE)
-  if(NOT operation IN_LIST parts)
-    list(APPEND operations ${operation})
+  get_filename_component(variant ${path} NAME_WE)
+  if(NOT variant IN_LIST parts)
+    list(APPEND variants ${variant})
   endif()
 endforeach()
-list(REMOVE_DUPLICATES operations)
+list(REMOVE_DUPLICATES variants)
 
 set(missing)
-foreach(operation ${operations})
+foreach(variant ${variants})
+  string(REGEX REPLACE "_mxfp4$" "" operation ${variant})
   set(part ${operation})
-  set(function ${operation})
+  set(test ${variant})
+  set(function ${variant})
   if(DEFINED part_of_${operation})
     set(part ${part_of_${operation}})
+    set(test ${part})
     set(function ${function_of_${operation}})
   endif()
   set(paths
     optimized/include/dsakit/optimized/${part}.hpp
-    tests/parity/${part}_test.cpp
-    bench/${part}_bench.cpp
+    tests/parity/${test}_test.cpp
+    bench/${test}_bench.cpp
     golden/rules/${operation}.json)
   if(NOT part IN_LIST library_parts)
     list(APPEND paths
@@ -63,11 +67,11 @@ foreach(operation ${operations})
   endif()
   foreach(path ${paths})
     if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${path})
-      string(APPEND missing "\n  ${operation}: ${path}")
+      string(APPEND missing "\n  ${variant}: ${path}")
     endif()
   endforeach()
-  if(NOT reference MATCHES "[^a-z_]${function}\\(")
-    string(APPEND missing "\n  ${operation}: a function ${function} in reference/include/dsakit/reference")
+  if(NOT reference MATCHES "[^a-z0-9_]${function}\\(")
+    string(APPEND missing "\n  ${variant}: a function ${function} in reference/include/dsakit/reference")
   endif()
 endforeach()
 if(missing)

@@ -35,6 +35,12 @@ DSAKIT_DEVICE std::uint32_t max_of_16(std::uint32_t x) {
   return x;
 }
 
+/// The largest x of the 4 consecutive lanes that this lane belongs to.
+DSAKIT_DEVICE std::uint32_t max_of_4(std::uint32_t x) {
+  x = max(x, __shfl_xor_sync(kAllLanes, x, 1));
+  return max(x, __shfl_xor_sync(kAllLanes, x, 2));
+}
+
 /// The sum of x over these 16 lanes: the same bits in each of them.
 DSAKIT_DEVICE float sum_of_16(float x) {
   for (int step = 8; step > 0; step /= 2)
@@ -50,6 +56,9 @@ DSAKIT_DEVICE float from_lane_xor(float x) {
 
 /// x of lane `source`.
 DSAKIT_DEVICE float from_lane(int source, float x) {
+  return __shfl_sync(kAllLanes, x, source);
+}
+DSAKIT_DEVICE std::uint32_t from_lane(int source, std::uint32_t x) {
   return __shfl_sync(kAllLanes, x, source);
 }
 #else
@@ -73,6 +82,11 @@ DSAKIT_DEVICE std::uint32_t max_with_ror(std::uint32_t x) {
   const auto other = static_cast<std::uint32_t>(amd::dpp_row_ror<N>(static_cast<int>(x)));
   return x > other ? x : other;
 }
+template <int kMask>
+DSAKIT_DEVICE std::uint32_t max_with_xor(std::uint32_t x) {
+  const auto other = static_cast<std::uint32_t>(amd::dpp_quad_xor<kMask>(static_cast<int>(x)));
+  return x > other ? x : other;
+}
 template <int N>
 DSAKIT_DEVICE float add_ror(float x) {
   return x + from_bits(static_cast<std::uint32_t>(amd::dpp_row_ror<N>(static_cast<int>(bits(x)))));
@@ -87,6 +101,11 @@ DSAKIT_DEVICE std::uint32_t max_of_16(std::uint32_t x) {
   return detail::max_with_ror<1>(x);
 }
 
+/// The largest x of the 4 consecutive lanes that this lane belongs to.
+DSAKIT_DEVICE std::uint32_t max_of_4(std::uint32_t x) {
+  return detail::max_with_xor<2>(detail::max_with_xor<1>(x));
+}
+
 /// The sum of x over these 16 lanes: the same bits in each of them, since every step adds the same
 /// two numbers in both of the lanes that exchange them.
 DSAKIT_DEVICE float sum_of_16(float x) {
@@ -97,15 +116,21 @@ DSAKIT_DEVICE float sum_of_16(float x) {
 }
 
 /// x of lane `source`.
+DSAKIT_DEVICE std::uint32_t from_lane(int source, std::uint32_t x) {
+  return static_cast<std::uint32_t>(amd::ds_bpermute(source * 4, static_cast<int>(x)));
+}
 DSAKIT_DEVICE float from_lane(int source, float x) {
-  return from_bits(
-      static_cast<std::uint32_t>(amd::ds_bpermute(source * 4, static_cast<int>(bits(x)))));
+  return from_bits(from_lane(source, bits(x)));
 }
 
 /// x of lane (this lane ^ kMask).
 template <int kMask>
 DSAKIT_DEVICE float from_lane_xor(float x) {
-  return from_lane(lane_id() ^ kMask, x);
+  if constexpr (kMask < 4)
+    return from_bits(
+        static_cast<std::uint32_t>(amd::dpp_quad_xor<kMask>(static_cast<int>(bits(x)))));
+  else
+    return from_lane(lane_id() ^ kMask, x);
 }
 #endif
 

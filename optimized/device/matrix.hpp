@@ -116,11 +116,23 @@ DSAKIT_DEVICE float sum_over_quarters(float x) {
 }
 
 /// The value that belongs to accumulator_row(i), of one value for each of the lane's operand rows.
-DSAKIT_DEVICE float at_accumulator_row(const float (&by_operand_row)[kRowsPerLane], int i) {
+template <class T>
+DSAKIT_DEVICE T at_accumulator_row(const T (&by_operand_row)[kRowsPerLane], int i) {
 #if DSAKIT_NVIDIA
   return by_operand_row[i / 2 % 2]; // the lane's accumulator rows are its operand rows
 #else
   return from_lane(accumulator_row(i), by_operand_row[0]); // lane r holds operand row r
+#endif
+}
+
+/// The same for accumulator_column(slot) and the rows of a B operand, which are columns.
+template <class T>
+DSAKIT_DEVICE T at_accumulator_column(const T (&by_operand_row)[kRowsPerLane], int slot) {
+#if DSAKIT_NVIDIA
+  return from_lane(4 * (accumulator_column(slot) % 8), by_operand_row[slot / 2]);
+#else
+  (void)slot;
+  return by_operand_row[0]; // the lane's accumulator column is its operand row
 #endif
 }
 
@@ -169,27 +181,30 @@ DSAKIT_DEVICE void multiply(Accumulator& acc, const Bf16Rows& a, const Bf16Rows&
 
 namespace detail {
 
-/// acc += a b^T on the FP8 units, the codes as the hardware reads them.
-DSAKIT_DEVICE void multiply_fp8(Accumulator& acc, const Fp8Rows& a, const Fp8Rows& b) {
+/// acc += a b^T over the codes of words s and s + 1 of every lane, 32 of each row, as the hardware
+/// reads them: one instruction of the FP8 units, on NVIDIA two.
+DSAKIT_DEVICE void multiply_fp8_step(Accumulator& acc, const Fp8Rows& a, const Fp8Rows& b, int s) {
 #if DSAKIT_NVIDIA
-  for (int s = 0; s < 8; s += 2)
-    for (int h = 0; h < 2; ++h)
-      asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 "
-          "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-          : "+f"(acc.v[4 * h]), "+f"(acc.v[4 * h + 1]), "+f"(acc.v[4 * h + 2]),
-            "+f"(acc.v[4 * h + 3])
-          : "r"(a.word[0][s]), "r"(a.word[1][s]), "r"(a.word[0][s + 1]), "r"(a.word[1][s + 1]),
-            "r"(b.word[h][s]), "r"(b.word[h][s + 1]));
+  for (int h = 0; h < 2; ++h)
+    asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 "
+        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(acc.v[4 * h]), "+f"(acc.v[4 * h + 1]), "+f"(acc.v[4 * h + 2]), "+f"(acc.v[4 * h + 3])
+        : "r"(a.word[0][s]), "r"(a.word[1][s]), "r"(a.word[0][s + 1]), "r"(a.word[1][s + 1]),
+          "r"(b.word[h][s]), "r"(b.word[h][s + 1]));
 #else
   amd::Float4 d = {acc.v[0], acc.v[1], acc.v[2], acc.v[3]};
-  for (int s = 0; s < 8; s += 2) {
-    const std::uint64_t a8 = a.word[0][s] | static_cast<std::uint64_t>(a.word[0][s + 1]) << 32;
-    const std::uint64_t b8 = b.word[0][s] | static_cast<std::uint64_t>(b.word[0][s + 1]) << 32;
-    d = amd::mfma_f32_16x16x32_fp8_fp8(a8, b8, d);
-  }
+  const std::uint64_t a8 = a.word[0][s] | static_cast<std::uint64_t>(a.word[0][s + 1]) << 32;
+  const std::uint64_t b8 = b.word[0][s] | static_cast<std::uint64_t>(b.word[0][s + 1]) << 32;
+  d = amd::mfma_f32_16x16x32_fp8_fp8(a8, b8, d);
   for (int i = 0; i < 4; ++i)
     acc.v[i] = d[i];
 #endif
+}
+
+/// acc += a b^T over all 128 codes.
+DSAKIT_DEVICE void multiply_fp8(Accumulator& acc, const Fp8Rows& a, const Fp8Rows& b) {
+  for (int s = 0; s < 8; s += 2)
+    multiply_fp8_step(acc, a, b, s);
 }
 
 /// acc += a b^T for e4m3 on the bf16 units: exact for every code of either encoding.

@@ -7,18 +7,23 @@ namespace dsakit::optimized::DSAKIT_ARCH {
 
 inline constexpr int kLanesPerRow = 16;
 
-/// The largest magnitude of the 16 lanes' elements; NaN takes no part.
-DSAKIT_DEVICE float amax_of_row(const float (&x)[8]) {
-  std::uint32_t amax = 0; // magnitudes order as integers
+/// Bits of the largest magnitude, which order as integers; NaN takes no part.
+DSAKIT_DEVICE std::uint32_t largest_magnitude(const float (&x)[8]) {
+  std::uint32_t amax = 0;
   for (int i = 0; i < 8; ++i) {
     const std::uint32_t magnitude = bits(x[i]) & 0x7FFFFFFFu;
     if (magnitude <= 0x7F800000u && magnitude > amax) amax = magnitude;
   }
-  return from_bits(max_of_16(amax));
+  return amax;
 }
 
-/// e of 2^ceil(log2(amax / qmax)): qmax is 1.75 * 2^8, 1.75 * 2^7 or 1.875 * 2^7 (spec 2.2).
-/// An infinite amax gives the exponent of the largest finite one.
+/// The largest magnitude of the 16 lanes' elements; NaN takes no part.
+DSAKIT_DEVICE float amax_of_row(const float (&x)[8]) {
+  return from_bits(max_of_16(largest_magnitude(x)));
+}
+
+/// e of 2^ceil(log2(amax / qmax)): qmax is 1.75 * 2^8, 1.75 * 2^7 or 1.875 * 2^7 (spec 2.2), or 1.5
+/// * 2^2 (spec 3.1). An infinite amax gives the exponent of the largest finite one.
 DSAKIT_DEVICE int scale_exponent(float amax, float qmax) {
   const std::uint32_t amax_bits = bits(amax);
   const std::uint32_t qmax_bits = bits(qmax);

@@ -34,6 +34,13 @@
 #define DSAKIT_FP8_FNUZ_HARDWARE 0
 #endif
 
+// gfx950 multiplies MXFP4 with its scales; elsewhere device/matrix_mxfp4.hpp does it exactly.
+#if defined(__gfx950__) || DSAKIT_HOST_ARCH == 950
+#define DSAKIT_MXFP4_HARDWARE 1
+#else
+#define DSAKIT_MXFP4_HARDWARE 0
+#endif
+
 #if DSAKIT_HOST_LANES
 // Two builds live in one program, so their kernels have C++ names.
 #define DSAKIT_KERNEL __global__ void

@@ -44,6 +44,28 @@ inline Status check_index_page(std::int64_t page_size, IndexPageLayout layout,
   return check_aligned("index_cache", cache, 4);
 }
 
+inline Status check_mxfp4_page(std::int64_t page_size, IndexPageLayout layout,
+                               std::int64_t page_stride, const void* cache) {
+  if (layout != IndexPageLayout::flat && layout != IndexPageLayout::preshuffle64)
+    return unsupported("index_page_layout " + std::string(name(layout)) +
+                       " does not hold MXFP4 keys, want flat | preshuffle64");
+  if (page_size < 1)
+    return unsupported("page_size is " + std::to_string(page_size) + ", want at least 1");
+  if (layout == IndexPageLayout::preshuffle64 && page_size != 64)
+    return unsupported("page_size is " + std::to_string(page_size) +
+                       ", want 64 for index_page_layout preshuffle64");
+  DSAKIT_TRY(check_multiple("page_stride", page_stride, 4, "bytes"));
+  if (page_stride < page_size * 68)
+    return unsupported("page_stride is " + std::to_string(page_stride) + " bytes, want at least " +
+                       std::to_string(page_size * 68));
+  return check_aligned("index_cache", cache, 4);
+}
+
+inline Status check_index_heads(std::int32_t heads, std::int32_t most) {
+  if (heads >= 1 && heads <= most) return {};
+  return unsupported("heads is " + std::to_string(heads) + ", want 1 to " + std::to_string(most));
+}
+
 /// Scale and inverse scale must be normal numbers: 2^-126 <= floor / qmax.
 inline Status check_amax_floor(const char* what, float floor) {
   if (floor >= 0x1p-117f) return {};

@@ -43,7 +43,7 @@ inline constexpr int kWaveSize = 64;
 
 /// Operands and results of one wave operation: word i, and accumulator register r, of each lane.
 struct alignas(64) Exchange {
-  std::uint64_t word[2][kWaveSize];
+  std::uint64_t word[5][kWaveSize];
   float acc[4][kWaveSize];
 };
 

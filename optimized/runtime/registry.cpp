@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <set>
 
+#include "dsakit/optimized/dcp_attention_merge.hpp"
+#include "dsakit/optimized/dcp_topk_merge.hpp"
 #include "dsakit/optimized/index_cache_gather.hpp"
 #include "dsakit/optimized/index_cache_write.hpp"
 #include "dsakit/optimized/index_key_norm.hpp"
@@ -31,8 +33,15 @@
   X(MlaCacheWriteParams)                                                                           \
   X(TopkSlotsParams)                                                                               \
   X(SparseAttentionParams)                                                                         \
+  X(IndexQueryQuantMxfp4Params)                                                                    \
+  X(IndexCacheWriteMxfp4Params)                                                                    \
+  X(IndexCacheGatherMxfp4Params)                                                                   \
+  X(IndexLogitsPrefillMxfp4Params)                                                                 \
+  X(IndexLogitsDecodeMxfp4Params)                                                                  \
   X(RmsNormParams)                                                                                 \
-  X(OutputGateParams)
+  X(OutputGateParams)                                                                              \
+  X(DcpTopkMergeParams)                                                                            \
+  X(DcpAttentionMergeParams)
 
 namespace dsakit::optimized {
 

@@ -83,12 +83,13 @@ SelftestCase lanes(Arch arch) {
   add("lane_id", [&](unsigned i) { return i % wave; });
   add("wave_id", [&](unsigned i) { return i / wave; });
   add("any", [&](unsigned i) { return i / wave == (kBlock - 1) / wave ? 1u : 0u; });
-  add("max_of_16", [](unsigned i) {
-    std::uint32_t largest = 0;
-    for (unsigned other = i / 16 * 16; other < i / 16 * 16 + 16; ++other)
-      largest = std::max(largest, hash(other));
-    return largest;
-  });
+  for (const unsigned lanes : {4u, 16u})
+    add("max_of_" + std::to_string(lanes), [lanes](unsigned i) {
+      std::uint32_t largest = 0;
+      for (unsigned other = i / lanes * lanes; other < i / lanes * lanes + lanes; ++other)
+        largest = std::max(largest, hash(other));
+      return largest;
+    });
   add_float("sum_of_16", [](unsigned) { return bits(65535.0f); });
   add_float("from_lane", [&](unsigned i) {
     const unsigned source = i / wave * wave + (5 * (i % wave) + 3) % wave;
@@ -109,6 +110,17 @@ SelftestCase lanes(Arch arch) {
     const unsigned last_lane = i / 16 * 16 + 15;
     return bits(static_cast<float>(last_lane * 8 + 6));
   });
+  // Whole numbers, which the butterflies add exactly.
+  for (unsigned element = 0; element < 8; ++element)
+    add_float("rotate_row, element " + std::to_string(element), [element](unsigned i) {
+      const unsigned place = i % 16 * 8 + element;
+      int sum = 0;
+      for (unsigned k = 0; k < 128; ++k) {
+        const auto x = static_cast<int>((i / 16 * 128 + k) * 37 % 64);
+        sum += std::popcount(place & k) % 2 == 0 ? x : -x;
+      }
+      return bits(static_cast<float>(sum) * static_cast<float>(1 / std::sqrt(128.0)));
+    });
   return c;
 }
 
@@ -177,6 +189,20 @@ int exponent_of(float amax, float qmax) {
   return e;
 }
 
+/// Nearest e2m1 code by distance, ties to the even one.
+std::uint32_t nearest_e2m1(float x) {
+  if (std::isnan(x)) return 0;
+  constexpr double values[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  const double magnitude = std::fabs(static_cast<double>(x));
+  unsigned best = 0;
+  for (unsigned code = 1; code < 8; ++code) {
+    const double distance = std::fabs(std::min(magnitude, 6.0) - values[code]);
+    const double best_distance = std::fabs(std::min(magnitude, 6.0) - values[best]);
+    if (distance < best_distance || (distance == best_distance && code % 2 == 0)) best = code;
+  }
+  return best | (std::signbit(x) ? 8u : 0u);
+}
+
 SelftestCase floats(Arch arch) {
   SelftestCase c{"floats", kAllBf16 / kBlock, 0, {}, {}};
   const auto add = [&](const std::string& primitive, bool floats, auto value) {
@@ -198,7 +224,7 @@ SelftestCase floats(Arch arch) {
       return nearest[h] | nearest[h ^ 1] << 8 | nearest[h ^ 2] << 16 | nearest[h ^ 3] << 24;
     });
   }
-  for (const float qmax : {448.0f, 240.0f, 224.0f})
+  for (const float qmax : {448.0f, 240.0f, 224.0f, 6.0f})
     add("scale_exponent, qmax " + std::to_string(static_cast<int>(qmax)), false,
         [qmax](unsigned h) {
           const std::uint32_t magnitude = h & 0x7FFF;
@@ -207,6 +233,11 @@ SelftestCase floats(Arch arch) {
         });
   add("power_of_two", true,
       [](unsigned h) { return bits(std::ldexp(1.0, static_cast<int>(h % 254) - 126)); });
+  add("convert_e2m1", false, [](unsigned h) { return nearest_e2m1(bf16(h)); });
+  add("times_power_of_two", true, [](unsigned h) {
+    const double quarters = (static_cast<int>(h % 4096) - 2048) / 4.0;
+    return bits(std::ldexp(quarters, static_cast<int>(h / 7 % 601) - 300));
+  });
   return c;
 }
 

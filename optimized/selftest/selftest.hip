@@ -3,8 +3,8 @@
 #include <hip/hip_runtime.h>
 
 #include "device/grid.hpp"
-#include "device/matrix.hpp"
-#include "device/quantise.hpp"
+#include "device/matrix_mxfp4.hpp"
+#include "device/quantise_mxfp4.hpp"
 #include "dsakit/optimized/selftest_params.hpp"
 
 namespace dsakit::optimized::DSAKIT_ARCH {
@@ -50,6 +50,7 @@ DSAKIT_KERNEL __launch_bounds__(kBlock) dsakit_selftest_lanes(SelftestParams p) 
   out.add(lane_id());
   out.add(wave_id());
   out.add(any(thread() == kBlock - 1) ? 1 : 0);
+  out.add(max_of_4(hash(static_cast<std::uint32_t>(thread()))));
   out.add(max_of_16(hash(static_cast<std::uint32_t>(thread()))));
   // One bit a lane of the row, so that a sum says which lanes are in it.
   out.add(sum_of_16(static_cast<float>(1 << thread() % 16)));
@@ -71,6 +72,11 @@ DSAKIT_KERNEL __launch_bounds__(kBlock) dsakit_selftest_lanes(SelftestParams p) 
     row[i] = static_cast<float>(thread() * 8 + i) * (i % 2 ? -1.0f : 1.0f);
   if (thread() % 16 == 15) row[7] = from_bits(0x7FC00000u); // takes no part
   out.add(amax_of_row(row));
+  for (int i = 0; i < 8; ++i)
+    row[i] = static_cast<float>((thread() * 8 + i) * 37 % 64);
+  rotate_row(row);
+  for (int i = 0; i < 8; ++i)
+    out.add(row[i]);
 }
 
 struct MemoryLds {
@@ -157,7 +163,11 @@ DSAKIT_KERNEL __launch_bounds__(kBlock) dsakit_selftest_floats(SelftestParams p)
   out.add(scale_exponent(amax, 448.0f));
   out.add(scale_exponent(amax, 240.0f));
   out.add(scale_exponent(amax, 224.0f));
+  out.add(scale_exponent(amax, 6.0f));
   out.add(power_of_two(static_cast<int>(h % 254) - 126));
+  out.add(convert_e2m1(bf16_to_float(h)));
+  const float quarters = static_cast<float>(static_cast<int>(h % 4096) - 2048) / 4;
+  out.add(times_power_of_two(quarters, static_cast<int>(h / 7 % 601) - 300));
 }
 
 namespace {
@@ -190,6 +200,7 @@ DSAKIT_DEVICE void store_tile(const SelftestParams& p, const Accumulator& acc) {
   for (int r = 0; r < kRowsPerLane; ++r)
     row[r] = static_cast<float>(operand_row(r));
   out.add([&](int i) { return bits(at_accumulator_row(row, i)); });
+  out.add([&](int i) { return bits(at_accumulator_column(row, accumulator_slot(i))); });
 }
 
 /// input: for each tile 16 x 128 codes of A, then of B.
@@ -229,6 +240,46 @@ DSAKIT_KERNEL __launch_bounds__(kWaveSize) dsakit_selftest_matrix_bf16(SelftestP
   const std::uint32_t* a = p.input + static_cast<std::size_t>(blockIdx.x) * 2 * kTile * 8;
   Accumulator acc = {};
   multiply(acc, load_bf16_rows(a), load_bf16_rows(a + kTile * 8));
+  store_tile(p, acc);
+}
+
+namespace {
+
+struct StagedTile {
+  Mxfp4StagedRow row[kTile];
+  std::uint32_t scales[kTile];
+};
+
+/// A row of packed codes and the word of its scales.
+struct Mxfp4Source {
+  const std::uint32_t* codes;
+  std::uint32_t scales;
+
+  DSAKIT_DEVICE Mxfp4Piece piece(int offset) const {
+    return load_piece(reinterpret_cast<const std::uint8_t*>(codes) + offset);
+  }
+  DSAKIT_DEVICE std::uint32_t scale(int group) const { return scales >> 8 * group & 0xFFu; }
+};
+
+} // namespace
+
+/// input: for each tile 16 x 128 packed codes of A, then of B, and the scales of 16 rows of A, then
+/// of B. A goes through LDS.
+DSAKIT_KERNEL __launch_bounds__(kWaveSize) dsakit_selftest_matrix_mxfp4(SelftestParams p) {
+  constexpr int kRowWords = kMxfp4Bytes / 4;
+  const std::uint32_t* a =
+      p.input + static_cast<std::size_t>(blockIdx.x) * 2 * kTile * (kRowWords + 1);
+  const std::uint32_t* b = a + kTile * kRowWords;
+  const std::uint32_t* scales = b + kTile * kRowWords;
+  DSAKIT_SHARED(StagedTile, tile);
+  for (int i = thread(); i < kTile * kMxfp4Groups; i += kWaveSize)
+    stage_group(tile.row[i / kMxfp4Groups], i % kMxfp4Groups, load16(a + 4 * i));
+  if (thread() < kTile) tile.scales[thread()] = scales[thread()];
+  __syncthreads();
+  Accumulator acc = {};
+  multiply(acc, load_staged_rows(tile.row, tile.scales), load_mxfp4_rows([&](int row) {
+             return Mxfp4Source{b + kRowWords * row, scales[kTile + row]};
+           }));
   store_tile(p, acc);
 }
 
@@ -281,6 +332,7 @@ DSAKIT_SELFTEST_LAUNCHER(floats, kBlock)
 DSAKIT_SELFTEST_LAUNCHER(matrix_e4m3fn, kWaveSize)
 DSAKIT_SELFTEST_LAUNCHER(matrix_e4m3fnuz, kWaveSize)
 DSAKIT_SELFTEST_LAUNCHER(matrix_bf16, kWaveSize)
+DSAKIT_SELFTEST_LAUNCHER(matrix_mxfp4, kWaveSize)
 DSAKIT_SELFTEST_LAUNCHER(workgroups, kBlock)
 #undef DSAKIT_SELFTEST_LAUNCHER
 
@@ -294,7 +346,8 @@ DSAKIT_REGISTER_KERNELS(SelftestParams, DSAKIT_SELFTEST_KERNEL(lanes),
                         DSAKIT_SELFTEST_KERNEL(codes_e4m3fnuz), DSAKIT_SELFTEST_KERNEL(floats),
                         DSAKIT_SELFTEST_KERNEL(matrix_e4m3fn),
                         DSAKIT_SELFTEST_KERNEL(matrix_e4m3fnuz),
-                        DSAKIT_SELFTEST_KERNEL(matrix_bf16), DSAKIT_SELFTEST_KERNEL(workgroups))
+                        DSAKIT_SELFTEST_KERNEL(matrix_bf16), DSAKIT_SELFTEST_KERNEL(matrix_mxfp4),
+                        DSAKIT_SELFTEST_KERNEL(workgroups))
 #undef DSAKIT_SELFTEST_KERNEL
 
 } // namespace dsakit::optimized::DSAKIT_ARCH

@@ -80,12 +80,6 @@ Matrix<Value> dots(const Rows<Value>& queries, const Rows<Value>& keys) {
   return sum;
 }
 
-/// fl32(heads^-0.5 * 128^-0.5)
-float weight_scale(Eigen::Index heads) {
-  return static_cast<float>(1 / std::sqrt(static_cast<double>(heads)) /
-                            std::sqrt(static_cast<double>(kIndexHeadDim)));
-}
-
 /// [keys] (sum_h max(dot[h], 0) * w[h]) * weight_scale: heads ascending.
 template <class Value>
 PerKey<Value> scores(const Block<Value>& block) {
@@ -95,7 +89,7 @@ PerKey<Value> scores(const Block<Value>& block) {
     const auto relu = [](Value x) { return x < 0 ? Value{0} : x; }; // NaN stays NaN
     sum += dot.row(h).array().unaryExpr(relu) * block.weights(h);
   }
-  return sum * Value{weight_scale(dot.rows())};
+  return sum * Value{mxfp4_weight_scale(dot.rows())};
 }
 
 /// [keys] weight_scale * sum_h |w[h]| * sum_d |q[h, d] * k[d]|, S2 of spec 8.
@@ -103,7 +97,7 @@ PerKey<double> sum_of_absolute_terms(Block<double> block) {
   block.queries.codes = block.queries.codes.cwiseAbs().eval();
   block.keys.codes = block.keys.codes.cwiseAbs().eval();
   const Matrix<double> terms = dots(block.queries, block.keys);
-  return (block.weights.abs().matrix() * terms).array() * double{weight_scale(terms.rows())};
+  return (block.weights.abs().matrix() * terms).array() * double{mxfp4_weight_scale(terms.rows())};
 }
 
 /// fp32: as for FP8, about 70 roundings at H = 64: 3 sums of groups, the weight, 63 sums of heads,
@@ -172,6 +166,11 @@ struct Prefill {
 };
 
 } // namespace
+
+float mxfp4_weight_scale(std::int64_t heads) {
+  return static_cast<float>(1 / std::sqrt(static_cast<double>(heads)) /
+                            std::sqrt(static_cast<double>(kIndexHeadDim)));
+}
 
 template <class Tier>
 Status index_logits_decode_mxfp4(const Mxfp4Pages& contract, const IndexLogitsDecodeMxfp4& in,

@@ -93,6 +93,14 @@ PerHead<double> largest_terms(const SparseAttention& in, const Attention& a) {
   return (a.queries.cwiseAbs() * a.keys.cwiseAbs().transpose()).rowwise().maxCoeff();
 }
 
+/// How far apart two weighted means of a token's values can lie, with bf16 weights of relative
+/// error 2^-9 and a result rounded to bf16: the values' range, and 2^-7 of the largest. [512]
+Matrix<double> largest_move(const Attention& a) {
+  if (a.keys.rows() == 0) return Matrix<double>::Zero(1, kMlaLatent);
+  return a.values().colwise().maxCoeff() - a.values().colwise().minCoeff() +
+         0x1p-7 * a.values().cwiseAbs().colwise().maxCoeff();
+}
+
 /// The online softmax of a token's heads over its keys so far, in fp32.
 struct OnlineSoftmax {
   OnlineSoftmax(std::int64_t heads, ActivationDtype activation_dtype)
@@ -173,12 +181,13 @@ Status sparse_attention_bound(const SparseAttention& in, double* latent, double*
     const double smallest = in.activation_dtype == ActivationDtype::bf16 ? 0x1p-124 : 0x1p-24;
     const Matrix<double> underflow =
         smallest * (1 + a.values().cwiseAbs().array()).colwise().sum().matrix();
+    const Matrix<double> most = largest_move(a);
     for (std::int64_t h = 0; h < in.heads; ++h) {
       const std::int64_t at = token * in.heads + h;
       const double spread = std::expm1(2 * score_error(h));
       for (std::int64_t d = 0; d < kMlaLatent; ++d)
-        latent[at * kMlaLatent + d] =
-            0x1p-8 * (std::fabs(out(h, d)) + terms(h, d)) + spread * terms(h, d) + underflow(d);
+        latent[at * kMlaLatent + d] = 0x1p-8 * (std::fabs(out(h, d)) + terms(h, d)) +
+                                      std::fmin(spread * terms(h, d), most(d)) + underflow(d);
       const double base = in_base(in.lse_base);
       lse[at] = a.keys.rows() > 0 ? score_error(h) * base + 4 * ulp_of(a.lse(h) * base, 23) : 0;
     }
@@ -195,10 +204,11 @@ Status sparse_attention_exact_bound(const SparseAttention& in, double* latent, d
                    static_cast<double>(in.k + 8));
     const Matrix<double> out = a.probabilities * a.values();
     const Matrix<double> terms = a.probabilities * a.values().cwiseAbs();
+    const Matrix<double> most = largest_move(a);
     for (std::int64_t h = 0; h < in.heads; ++h) {
       const std::int64_t at = token * in.heads + h;
       for (std::int64_t d = 0; d < kMlaLatent; ++d) {
-        const double wander = std::expm1(2 * noise(h)) * terms(h, d);
+        const double wander = std::fmin(std::expm1(2 * noise(h)) * terms(h, d), most(d));
         const double value = std::fabs(out(h, d)) + wander; // may reach the next binade
         latent[at * kMlaLatent + d] =
             (ulp_of(in.activation_dtype, value) + ulp_of(value, 23)) / 2 + wander;

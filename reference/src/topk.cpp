@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "score_order.hpp"
+
 namespace dsakit::reference {
 namespace {
 
@@ -22,11 +24,6 @@ struct Window {
 
 Window window_of(const std::int32_t* row_starts, const std::int32_t* row_ends, std::int64_t row) {
   return {row_starts ? row_starts[row] : 0, row_ends[row]};
-}
-
-/// NaN of either sign last; -0 equals +0.
-bool scores_higher(float a, float b) {
-  return a > b || (std::isnan(b) && !std::isnan(a));
 }
 
 /// Positions of the k best of `length` scores, the best first.
@@ -57,12 +54,14 @@ Status check(std::int64_t rows, std::int64_t columns, const std::int32_t* row_st
 
 /// The slot of a row's position; -1 where there is none.
 std::int64_t slot_of(std::int64_t position, const BlockTable& block_table, std::int64_t request,
-                     std::int64_t page_size, std::int64_t block_stride) {
-  const std::int64_t column = position / page_size;
+                     std::int64_t page_size, std::int64_t block_stride, const DcpRank& dcp) {
   if (request < 0 || request >= block_table.requests) return -1;
-  if (position < 0 || column >= block_table.columns) return -1;
+  if (position < 0 || dcp_owner(dcp, position) != dcp.rank) return -1;
+  const std::int64_t index = dcp_local_index(dcp, position);
+  const std::int64_t column = index / page_size;
+  if (column >= block_table.columns) return -1;
   const std::int64_t page = block_table.data[request * block_table.columns + column];
-  return page < 0 ? -1 : page * block_stride + position % page_size;
+  return page < 0 ? -1 : page * block_stride + index % page_size;
 }
 
 } // namespace
@@ -87,9 +86,21 @@ Status topk(const float* logits, std::int64_t rows, std::int64_t columns,
   return {};
 }
 
+void dcp_scores(const float* logits, std::int64_t rows, std::int64_t columns,
+                 const std::int32_t* row_starts, const std::int32_t* topk_indices, std::int64_t k,
+                 float* scores) {
+  for (std::int64_t i = 0; i < rows * k; ++i) {
+    const std::int64_t row = i / k;
+    const std::int64_t start = row_starts ? row_starts[row] : 0;
+    scores[i] = topk_indices[i] < 0 ? -std::numeric_limits<float>::infinity()
+                                    : logits[row * columns + start + topk_indices[i]];
+  }
+}
+
 Status topk_slots(const std::int32_t* topk_indices, std::int64_t rows, std::int64_t k,
                   BlockTable block_table, const std::int32_t* row_request, std::int64_t page_size,
-                  std::int64_t block_stride, std::int32_t* slots) {
+                  std::int64_t block_stride, std::int32_t* slots, const DcpRank& dcp) {
+  DSAKIT_TRY(check_dcp_rank(dcp));
   if (page_size < 1)
     return bad_input("page_size: found " + std::to_string(page_size) + ", want at least 1");
   if (block_stride < page_size)
@@ -99,7 +110,7 @@ Status topk_slots(const std::int32_t* topk_indices, std::int64_t rows, std::int6
   for (std::size_t i = 0; i < found.size(); ++i) {
     const std::int64_t row = static_cast<std::int64_t>(i) / k;
     const std::int64_t slot =
-        slot_of(topk_indices[i], block_table, row_request[row], page_size, block_stride);
+        slot_of(topk_indices[i], block_table, row_request[row], page_size, block_stride, dcp);
     if (slot > std::numeric_limits<std::int32_t>::max())
       return bad_input("slot of position " + std::to_string(topk_indices[i]) + " in row " +
                        std::to_string(row) + ": found " + std::to_string(slot) + ", want an int32");
@@ -107,6 +118,16 @@ Status topk_slots(const std::int32_t* topk_indices, std::int64_t rows, std::int6
   }
   std::copy(found.begin(), found.end(), slots);
   return {};
+}
+
+void compact_slots(const std::int32_t* slots, std::int64_t rows, std::int64_t k,
+                   std::int32_t* compact, std::int32_t* counts) {
+  for (std::int64_t row = 0; row < rows; ++row, slots += k, compact += k) {
+    std::int32_t* end =
+        std::copy_if(slots, slots + k, compact, [](auto slot) { return slot >= 0; });
+    counts[row] = static_cast<std::int32_t>(end - compact);
+    std::fill(end, compact + k, -1);
+  }
 }
 
 } // namespace dsakit::reference

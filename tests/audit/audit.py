@@ -6,7 +6,8 @@ usage: audit.py ARCH SOURCES_FOLDER OBJECTS_FOLDER LLVM_READELF LLVM_OBJDUMP
 Every <operation>.hip under SOURCES_FOLDER has OBJECTS_FOLDER/<operation>.ARCH.hsaco. Each of its kernels
 must use no scratch, spill nothing, fit the LDS, and contain the instructions that audit.json beside the
 source lists for it: {"kernel": {"mnemonics": ["v_mfma_f32_16x16x32_fp8_fp8"]}}, or by arch
-{"kernel": {"mnemonics": {"gfx942": [...], "gfx950": [...]}}}. Kernels and entries must match.
+{"kernel": {"mnemonics": {"gfx942": [...], "gfx950": [...]}}}. The kernels of a folder's sources and
+its entries must match.
 
 On gfx942 every matrix instruction must be one of matrix_cycles.json; the last column is the cycles of all
 that the kernel's text has.
@@ -62,16 +63,24 @@ def instructions(objdump, path):
     return code
 
 
-def audit(arch, hip, objects, readelf, objdump):
+def audit_folder(arch, folder, objects, readelf, objdump):
     """Prints a line a kernel; returns what is wrong."""
-    path = objects / f"{hip.stem}.{arch}.hsaco"
-    if not (hip.parent / "audit.json").exists():
-        return [f"{hip.parent}: found no audit.json"]
-    expected = json.loads((hip.parent / "audit.json").read_text())
+    if not (folder / "audit.json").exists():
+        return [f"{folder}: found no audit.json"]
+    expected = json.loads((folder / "audit.json").read_text())
+    wrong = []
+    found = set()
+    for hip in sorted(folder.glob("*.hip")):
+        wrong += audit(arch, objects / f"{hip.stem}.{arch}.hsaco", folder.name, expected, found, readelf, objdump)
+    return wrong + [f"{arch}: found no kernel {k}, want it from {folder.name}/audit.json" for k in expected.keys() - found]
+
+
+def audit(arch, path, operation, expected, found, readelf, objdump):
+    """The same for one code object; adds its kernels to `found`."""
     kernels = resources(readelf, path)
     code = instructions(objdump, path)
-    wrong = [f"{path.name}: kernel {k} has no entry in {hip.stem}/audit.json" for k in kernels.keys() - expected]
-    wrong += [f"{path.name}: found no kernel {k}, want it from {hip.stem}/audit.json" for k in expected.keys() - kernels]
+    found.update(kernels)
+    wrong = [f"{path.name}: kernel {k} has no entry in {operation}/audit.json" for k in kernels.keys() - expected]
     for name in sorted(kernels.keys() & expected):
         fields = kernels[name]
         matrix = [m for m in code[name] if arch == "gfx942" and m.startswith(("v_mfma", "v_smfma"))]
@@ -95,11 +104,11 @@ def audit(arch, hip, objects, readelf, objdump):
 
 def main():
     arch, kernels, objects, readelf, objdump = sys.argv[1:]
-    sources = sorted(pathlib.Path(kernels).rglob("*.hip"))
+    folders = sorted({source.parent for source in pathlib.Path(kernels).rglob("*.hip")})
     print(f"{arch + ' kernel':44}", *(f"{h:>6}" for h in ("vgpr", "agpr", "sgpr", "LDS", "args", "lanes", "instr", "matrix")[:7 + (arch == "gfx942")]))
-    wrong = [] if sources else [f"{kernels}: found no kernel"]
-    for hip in sources:
-        wrong += audit(arch, hip, pathlib.Path(objects), readelf, objdump)
+    wrong = [] if folders else [f"{kernels}: found no kernel"]
+    for folder in folders:
+        wrong += audit_folder(arch, folder, pathlib.Path(objects), readelf, objdump)
     print(*wrong, sep="\n", end="\n" if wrong else "")
     sys.exit(1 if wrong else 0)
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""One body per operation serves host lanes, AMD code objects and NVIDIA: lists it from the commands.
+"""One body per operation and format serves host lanes, AMD code objects and NVIDIA: lists it from the
+commands. The body of MXFP4, where there is one, is <operation>_mxfp4.hip.
 
 usage: one_body.py KERNELS_FOLDER BUILD_FOLDER TARGET...
 
@@ -27,12 +28,14 @@ commands = [entry for name in ("compile_commands.json", "amd_commands.json")
             for entry in json.loads((build / name).read_text())]
 wrong = []
 for folder in sorted(path for path in kernels.iterdir() if path.is_dir()):
-    body = folder / f"{folder.name}.hip"
-    wrong += [f"{path}: a second source beside {body.name}" for path in folder.iterdir()
-              if path.suffix in (".hip", ".cpp", ".cu", ".cc") and path != body]
-    built = [target_of(entry) for entry in commands if pathlib.Path(entry["file"]).resolve() == body.resolve()]
-    print(f"{body.relative_to(kernels)}: {' '.join(sorted(built))}")
-    wrong += [f"{body}: found no command for {target}" for target in targets if target not in built]
+    first, mxfp4 = folder / f"{folder.name}.hip", folder / f"{folder.name}_mxfp4.hip"
+    bodies = [first] + [mxfp4] * mxfp4.exists()
+    wrong += [f"{path}: a second source beside {first.name}" for path in folder.iterdir()
+              if path.suffix in (".hip", ".cpp", ".cu", ".cc") and path not in bodies]
+    for body in bodies:
+        built = [target_of(entry) for entry in commands if pathlib.Path(entry["file"]).resolve() == body.resolve()]
+        print(f"{body.relative_to(kernels)}: {' '.join(sorted(built))}")
+        wrong += [f"{body}: found no command for {target}" for target in targets if target not in built]
 for target in ("gfx942", "gfx950", "sm_90"):
     if target not in targets:
         print(f"*** not in this build: {target} ***")

@@ -29,8 +29,11 @@ planted = tree / "build" / "planted"
 os.environ["CCACHE_BASEDIR"] = str(tree)
 
 
-def run(*command, **options):
-    return subprocess.run(command, check=True, stdout=subprocess.DEVNULL, **options)
+def run(*command):
+    """Shows what the command said where it fails."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{done.stdout}{' '.join(map(str, command))}: exit {done.returncode}")
 
 
 def replay(arch):

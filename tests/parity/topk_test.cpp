@@ -20,6 +20,7 @@ namespace {
 using testing::OnDevice;
 
 constexpr std::int32_t kPoison = 0x7FFFFFFF;
+constexpr float kPoisonScore = 12345;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
@@ -46,8 +47,9 @@ class Topk : public ::testing::TestWithParam<std::string> {
 protected:
   std::unique_ptr<optimized::Device> device_ = testing::open(GetParam());
 
-  /// [rows, k]; fails where the kernel writes between its rows.
-  std::vector<std::int32_t> kernel_topk(optimized::Device& device, const Problem& p) {
+  /// [rows, k]; fails where the kernel writes between its rows. `scores` takes dcp_scores.
+  std::vector<std::int32_t> kernel_topk(optimized::Device& device, const Problem& p,
+                                        std::vector<float>* scores = nullptr) {
     const std::int64_t logits_stride = p.columns + p.logits_padding;
     std::vector<float> wide(static_cast<std::size_t>(p.rows() * logits_stride), kNaN);
     for (std::int64_t r = 0; r < p.rows(); ++r)
@@ -59,7 +61,9 @@ protected:
     OnDevice<std::int32_t> indices(
         device,
         std::vector<std::int32_t>(static_cast<std::size_t>(p.rows() * topk_stride), kPoison));
+    OnDevice<float> dcp_scores(device, std::vector<float>(indices.values().size(), kPoisonScore));
     optimized::TopkParams params{};
+    params.dcp_scores = scores ? dcp_scores.data() : nullptr;
     params.logits = logits.data();
     params.row_starts = p.row_starts.empty() ? nullptr : starts.data();
     params.row_ends = ends.data();
@@ -72,13 +76,16 @@ protected:
     const Status status = testing::run_kernel(device, params);
     EXPECT_TRUE(status) << status.what();
     const std::vector<std::int32_t> padded = indices.values();
+    const std::vector<float> padded_scores = dcp_scores.values();
     std::vector<std::int32_t> result;
     std::size_t strayed = 0;
     for (std::size_t i = 0; i < padded.size(); ++i)
-      if (static_cast<std::int64_t>(i) % topk_stride < p.k)
+      if (static_cast<std::int64_t>(i) % topk_stride < p.k) {
         result.push_back(padded[i]);
-      else
-        strayed += padded[i] != kPoison;
+        if (scores) scores->push_back(padded_scores[i]);
+      } else {
+        strayed += padded[i] != kPoison || padded_scores[i] != kPoisonScore;
+      }
     EXPECT_EQ(strayed, 0u) << "cells between the rows were written";
     return result;
   }
@@ -229,6 +236,33 @@ TEST_P(Topk, AMillionColumns) {
     x = random() % 64 == 0 ? normal(random) : 0.0f;
   Problem p = one_row(2048, row);
   expect_same_indices(p);
+}
+
+/// As integers, so that -0 and the sign of NaN count.
+std::vector<std::int32_t> bits_of(const std::vector<float>& values) {
+  std::vector<std::int32_t> bits(values.size());
+  if (!values.empty()) std::memcpy(bits.data(), values.data(), values.size() * sizeof(float));
+  return bits;
+}
+
+// What a rank offers to dcp_topk_merge: the selected logits bit for bit, of short rows too, and the
+// selection is the same as without.
+TEST_P(Topk, DcpScoresAreTheSelectedLogits) {
+  for (const Scores& scores : kScores)
+    for (TopkOrder order : {TopkOrder::rank, TopkOrder::ascending}) {
+      SCOPED_TRACE(scores.name);
+      std::mt19937 random(13);
+      Problem p{19, 640, {}, {3, 0, 7, 620, 9}, {640, 18, 7, 640, 28}, order};
+      for (std::int64_t i = 0; i < p.rows() * p.columns; ++i)
+        p.logits.push_back(scores.next(random, i));
+      std::vector<float> got, want(static_cast<std::size_t>(p.rows() * p.k));
+      const auto indices = kernel_topk(*device_, p, &got);
+      EXPECT_EQ(indices, kernel_topk(*device_, p));
+      reference::dcp_scores(p.logits.data(), p.rows(), p.columns, p.row_starts.data(),
+                            indices.data(), p.k, want.data());
+      testing::expect_same("dcp_scores", bits_of(got), bits_of(want),
+                           static_cast<std::size_t>(p.k));
+    }
 }
 
 // S18: more rows than a grid's y or z dimension takes.

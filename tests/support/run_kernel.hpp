@@ -1,4 +1,4 @@
-// Launches the kernel that the registry picks, on a poisoned workspace, and waits.
+// Launches the kernel that the registry picks, on a poisoned workspace (S35), and waits.
 #pragma once
 
 #include <gtest/gtest.h>

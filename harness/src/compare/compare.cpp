@@ -182,9 +182,7 @@ Comparison compare_derived(const Values& got, const Values& want, const std::vec
     const double error = error_between(g, w);
     if (error == 0) return Judgement{0, 0, 0, false};
     const double limit = bound[static_cast<std::size_t>(i)];
-    // Any finite value is right under an infinite bound; NaN and infinities must still meet.
-    if (std::isinf(limit) && std::isfinite(error)) return Judgement{error, 0, 0, false};
-    // A bound that is NaN, NaN being among its terms, lets no error pass.
+    // A bound that is NaN or infinite, since its terms are, lets no error pass.
     const bool mismatch = !std::isfinite(limit) || error > limit;
     const double used = std::isfinite(limit) ? error / limit : kInfinity;
     return Judgement{error, used, used, mismatch};

@@ -12,6 +12,7 @@ namespace {
 constexpr std::byte kPoison{0xA5};      // cache records
 constexpr std::byte kPoisonedKey{0x5A}; // gathered keys
 constexpr float kPoisonedScale = 7;
+constexpr std::uint8_t kPoisonedExponent = 7; // of an MXFP4 group
 
 /// Fills the bytes that token `token` of a page owns (spec 2.5, 3.2).
 void poison_record(IndexPageLayout layout, std::int64_t page_size, std::int64_t token,
@@ -93,19 +94,24 @@ Status poison_slots(Draft& draft, const OperationId& id, std::string_view cache,
 
 Status reconstruct_index_cache(Draft& draft, const OperationId& id) {
   if (find_input(draft, id, "index_cache")) return {};
-  const auto pages = parse_index_pages(draft.contract_of(id.step));
-  if (!pages) return {}; // the checks name the key
+  const ContractValues contract = draft.contract_of(id.step);
+  const auto parsed_layout = parse_index_page_layout(contract);
+  const auto parsed_size = parse_page_size(contract);
+  if (!parsed_layout || !parsed_size) return {}; // the checks name the key
   const DraftTensor* output = find_output(draft, id, "index_cache");
   const std::string offset_text = output && output->info.attributes.count("page_offset")
                                       ? output->info.attributes.at("page_offset")
                                       : "0";
   const std::int64_t offset = std::strtoll(offset_text.c_str(), nullptr, 10);
-  const IndexPageLayout layout = pages->index_page_layout;
-  const std::int64_t page_size = pages->page_size;
+  const IndexPageLayout layout = *parsed_layout;
+  const std::int64_t page_size = *parsed_size;
   const std::int64_t page_bytes = page_size * record_bytes(layout);
   if (layout == IndexPageLayout::mfma_preshuffle && page_size % 16 != 0)
     return bad_input(draft.file().path() + ": contract key page_size: found " +
                      std::to_string(page_size) + ", want a multiple of 16 for mfma_preshuffle");
+  if (layout == IndexPageLayout::preshuffle64 && page_size != 64)
+    return bad_input(draft.file().path() + ": contract key page_size: found " +
+                     std::to_string(page_size) + ", want 64 for preshuffle64");
   return poison_slots(draft, id, "index_cache", page_size,
                       [&](std::byte* page, std::int64_t stride, std::int64_t token) {
                         if (offset >= 0 && offset <= stride && page_bytes <= stride - offset)
@@ -131,52 +137,60 @@ std::span<const std::int32_t> int32s(const Tensor& tensor) {
 /// Rows that are written are poisoned; a row that reads a bad page keeps its key bytes, since some
 /// producers leave them (spec 2.6), but not its scale, which all set to 0.
 Status reconstruct_gathered(Draft& draft, const OperationId& id) {
-  if (find_input(draft, id, "k_fp8") || find_input(draft, id, "k_scale")) return {};
-  const auto pages = parse_index_pages(draft.contract_of(id.step));
+  const std::string_view codes = find_output(draft, id, "k_packed") ? "k_packed" : "k_fp8";
+  if (find_input(draft, id, codes) || find_input(draft, id, "k_scale")) return {};
+  const auto page_size = parse_page_size(draft.contract_of(id.step));
   const DraftTensor* const needed[] = {
-      find_output(draft, id, "k_fp8"), find_output(draft, id, "k_scale"),
+      find_output(draft, id, codes), find_output(draft, id, "k_scale"),
       find_input(draft, id, "block_table"), find_input(draft, id, "cu_seq_lens"),
       find_input(draft, id, "index_cache")};
-  if (!pages || std::count(std::begin(needed), std::end(needed), nullptr)) return {};
+  if (!page_size || std::count(std::begin(needed), std::end(needed), nullptr)) return {};
   const auto& [key, scale, table, bounds, cache] = needed;
   const Shape& table_shape = table->info.shape;
-  if (key->info.shape.size() != 2 || scale->info.shape != Shape{key->info.shape[0]} ||
-      scale->info.dtype != Dtype::float32 || table->info.dtype != Dtype::int32 ||
-      table_shape.size() != 2 || bounds->info.dtype != Dtype::int32 ||
-      bounds->info.shape != Shape{table_shape[0] + 1} || cache->info.shape.empty())
+  if (key->info.shape.size() != 2) return {};
+  const std::int64_t rows = key->info.shape[0];
+  const bool fp8 = codes == "k_fp8";
+  if (scale->info.shape != (fp8 ? Shape{rows} : Shape{rows, 4}) ||
+      scale->info.dtype != (fp8 ? Dtype::float32 : Dtype::float8_e8m0fnu) ||
+      table->info.dtype != Dtype::int32 || table_shape.size() != 2 ||
+      bounds->info.dtype != Dtype::int32 || bounds->info.shape != Shape{table_shape[0] + 1} ||
+      cache->info.shape.empty())
     return {};
 
   Tensor row_request;
   if (const DraftTensor* given = find_input(draft, id, "row_request")) {
-    if (given->info.dtype != Dtype::int32 || given->info.shape != scale->info.shape) return {};
+    if (given->info.dtype != Dtype::int32 || given->info.shape != Shape{rows}) return {};
     auto read = draft.read(*given);
     if (!read) return read.status();
     row_request = std::move(*read);
   }
-  auto k_fp8 = draft.read(*key);
+  auto k_codes = draft.read(*key);
   auto k_scale = draft.read(*scale);
   auto block_table = draft.read(*table);
   auto cu_seq_lens = draft.read(*bounds);
-  for (const auto* tensor : {&k_fp8, &k_scale, &block_table, &cu_seq_lens})
+  for (const auto* tensor : {&k_codes, &k_scale, &block_table, &cu_seq_lens})
     if (!*tensor) return tensor->status();
 
-  const std::int64_t rows = k_scale->elements();
   const std::int64_t columns = table_shape[1];
-  const auto width = static_cast<std::size_t>(k_fp8->shape[1]) * size_of(k_fp8->dtype);
+  const auto width = static_cast<std::size_t>(k_codes->shape[1]) * size_of(k_codes->dtype);
   const auto of_row = gather_requests(int32s(*cu_seq_lens), int32s(row_request), rows);
   for (std::int64_t j = 0; j < rows; ++j) {
     const std::int64_t b = of_row[static_cast<std::size_t>(j)];
     if (b < 0) continue;
-    const std::int64_t column = (j - cu_seq_lens->as<std::int32_t>()[b]) / pages->page_size;
+    const std::int64_t column = (j - cu_seq_lens->as<std::int32_t>()[b]) / *page_size;
     const std::int64_t page =
         column < columns ? block_table->as<std::int32_t>()[b * columns + column] : -1;
     if (page >= 0 && page < cache->info.shape[0])
-      std::fill_n(k_fp8->bytes.begin() + j * static_cast<std::int64_t>(width), width, kPoisonedKey);
-    k_scale->as<float>()[j] = kPoisonedScale;
+      std::fill_n(k_codes->bytes.begin() + j * static_cast<std::int64_t>(width), width,
+                  kPoisonedKey);
+    if (fp8)
+      k_scale->as<float>()[j] = kPoisonedScale;
+    else
+      std::fill_n(k_scale->as<std::uint8_t>() + j * 4, 4, kPoisonedExponent);
   }
   const Attributes key_attributes = reconstructed(*key);
   const Attributes scale_attributes = reconstructed(*scale);
-  draft.add(id, Side::inputs, "k_fp8", std::move(*k_fp8), key_attributes);
+  draft.add(id, Side::inputs, codes, std::move(*k_codes), key_attributes);
   draft.add(id, Side::inputs, "k_scale", std::move(*k_scale), scale_attributes);
   return {};
 }
@@ -196,25 +210,32 @@ void derive_row_request(Draft& draft, const OperationId& id) {
   draft.add(id, Side::inputs, "row_request", std::move(row_request));
 }
 
-/// PyTorch users often keep fp8 as uint8.
-void name_fp8(Draft& draft, const OperationId& id) {
+/// PyTorch users often keep fp8, packed fp4 and e8m0 as uint8.
+void name_codes(Draft& draft, const OperationId& id) {
+  const auto name_bytes = [&](auto dtype_of) {
+    for (Side side : {Side::inputs, Side::outputs})
+      for (const TensorInfo& info : draft.tensors(id, side))
+        if (info.dtype == Dtype::uint8)
+          draft.find(info.object)->info.dtype = dtype_of(info.output());
+  };
+  name_bytes([](const std::string& output) {
+    if (output == "k_packed" || output == "index_q_packed") return Dtype::float4_e2m1fn_x2;
+    return output == "k_scale" || output == "index_q_scale" ? Dtype::float8_e8m0fnu : Dtype::uint8;
+  });
   const ContractValues contract = draft.contract_of(id.step);
   const auto encoding = contract.find("index_fp8_encoding");
   if (encoding == contract.end()) return;
-  for (Side side : {Side::inputs, Side::outputs})
-    for (const TensorInfo& info : draft.tensors(id, side)) {
-      const std::string output = info.output();
-      if ((output == "k_fp8" || output == "index_q_fp8") && info.dtype == Dtype::uint8)
-        draft.find(info.object)->info.dtype =
-            encoding->second == "e4m3fnuz" ? Dtype::float8_e4m3fnuz : Dtype::float8_e4m3fn;
-    }
+  const Dtype fp8 = encoding->second == "e4m3fnuz" ? Dtype::float8_e4m3fnuz : Dtype::float8_e4m3fn;
+  name_bytes([fp8](const std::string& output) {
+    return output == "k_fp8" || output == "index_q_fp8" ? fp8 : Dtype::uint8;
+  });
 }
 
 } // namespace
 
 Status complete(Draft& draft) {
   for (const OperationId& id : draft.operations()) {
-    name_fp8(draft, id);
+    name_codes(draft, id);
     if (id.operation == "index_cache_write") DSAKIT_TRY(reconstruct_index_cache(draft, id));
     if (id.operation == "mla_cache_write") DSAKIT_TRY(reconstruct_mla_cache(draft, id));
     if (id.operation == "index_cache_gather") DSAKIT_TRY(reconstruct_gathered(draft, id));

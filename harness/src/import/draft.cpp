@@ -20,6 +20,7 @@ struct CanonicalTensor {
   std::string_view name;
   std::string_view axes;
   Merge merge;
+  bool bytes = false; ///< only where an element has one byte: MXFP4's scales, a group each
 };
 
 constexpr CanonicalTensor kCanonical[] = {
@@ -35,13 +36,16 @@ constexpr CanonicalTensor kCanonical[] = {
     {"index_k_raw", "tokens,dim", Merge::none},
     {"index_q", "rows,heads,dim", Merge::query},
     {"index_q_fp8", "rows,heads,dim", Merge::query},
+    {"index_q_scale", "rows,heads,groups", Merge::query, true},
     {"index_q_scale", "rows,heads", Merge::none},
     {"index_q_input", "tokens,dim", Merge::none},
-    {"index_q_packed", "rows,heads,bytes", Merge::none},
-    {"index_weights", "rows,heads", Merge::none},
+    {"index_q_packed", "rows,heads,bytes", Merge::query},
+    {"index_weights", "rows,heads", Merge::leading},
     {"index_weights_folded", "rows,heads", Merge::leading},
     {"k_fp8", "rows,dim", Merge::leading},
+    {"k_packed", "rows,bytes", Merge::leading},
     {"k_pe", "tokens,dim", Merge::none},
+    {"k_scale", "rows,groups", Merge::leading, true},
     {"k_scale", "rows", Merge::leading},
     {"ke", "rows", Merge::leading},
     {"ks", "rows", Merge::leading},
@@ -66,9 +70,9 @@ constexpr CanonicalTensor kCanonical[] = {
     {"weight", "outputs,inputs", Merge::none},
 };
 
-const CanonicalTensor* find_canonical(std::string_view name) {
+const CanonicalTensor* find_canonical(std::string_view name, Dtype dtype) {
   for (const CanonicalTensor& known : kCanonical)
-    if (known.name == name) return &known;
+    if (known.name == name && (!known.bytes || size_of(dtype) == 1)) return &known;
   return nullptr;
 }
 
@@ -84,8 +88,8 @@ std::vector<std::string> split(std::string_view text) {
 }
 
 /// "rows,heads,dim" for a canonical tensor name, "axis0,..." for others.
-std::vector<std::string> axis_names(std::string_view name, std::size_t rank) {
-  if (const CanonicalTensor* known = find_canonical(name))
+std::vector<std::string> axis_names(std::string_view name, Dtype dtype, std::size_t rank) {
+  if (const CanonicalTensor* known = find_canonical(name, dtype))
     if (auto axes = split(known->axes); axes.size() == rank) return axes;
   std::vector<std::string> axes;
   for (std::size_t i = 0; i < rank; ++i)
@@ -93,8 +97,8 @@ std::vector<std::string> axis_names(std::string_view name, std::size_t rank) {
   return axes;
 }
 
-Shape canonical_shape(std::string_view name, Shape shape) {
-  const CanonicalTensor* known = find_canonical(name);
+Shape canonical_shape(std::string_view name, Dtype dtype, Shape shape) {
+  const CanonicalTensor* known = find_canonical(name, dtype);
   if (!known || known->merge == Merge::none) return shape;
   const std::size_t rank = split(known->axes).size();
   while (shape.size() > rank) {
@@ -184,8 +188,8 @@ void Draft::place(const OperationId& id, Side side, std::string_view name, std::
   info.dtype = retyped == dtypes_.end() ? entry.dtype : retyped->second;
   info.attributes = attributes;
   const std::string canonical = info.output();
-  info.shape = canonical_shape(canonical, entry.shape);
-  info.axes = axis_names(canonical, info.shape.size());
+  info.shape = canonical_shape(canonical, info.dtype, entry.shape);
+  info.axes = axis_names(canonical, info.dtype, info.shape.size());
   tensors_[object] = {std::move(info), in_file};
 }
 
@@ -197,7 +201,7 @@ void Draft::weight(std::string_view name, std::string_view tensor) {
   info.object = object;
   info.dtype = entry.dtype;
   info.shape = entry.shape;
-  info.axes = axis_names("", info.shape.size());
+  info.axes = axis_names("", info.dtype, info.shape.size());
   placed_.emplace(in_file, object);
   tensors_[object] = {std::move(info), in_file};
 }
@@ -233,7 +237,7 @@ void Draft::add(const OperationId& id, Side side, std::string_view name, Tensor 
   info.object = object_path(id, side, name);
   info.dtype = tensor.dtype;
   info.shape = tensor.shape;
-  info.axes = axis_names(name, tensor.shape.size());
+  info.axes = axis_names(name, tensor.dtype, tensor.shape.size());
   info.attributes = attributes;
   tensors_[info.object] = {info, std::move(tensor)};
 }

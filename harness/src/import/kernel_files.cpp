@@ -91,8 +91,6 @@ void follow_vllm_writer(Draft& draft) {
   draft.contract["qmax"] = qmax(draft);
 }
 
-constexpr const char* kMxfp4Floor = "7.052966104933725e-38"; // 6 * 2^-126 (spec 3.1)
-
 void place_cache_write(Draft& draft, std::int64_t step, std::string_view cache,
                        const Attributes& attributes = {}) {
   const OperationId write{step, "index_cache_write"};
@@ -138,7 +136,7 @@ Status place_mxfp4_writers(Draft& draft) {
   follow_vllm_writer(draft);
   draft.contract["index_page_layout"] = "block_flat";
   draft.step_contracts[1]["index_page_layout"] = "mfma_preshuffle";
-  draft.step_contracts[2] = {{"index_page_layout", "flat"}, {"index_k_floor", kMxfp4Floor}};
+  draft.step_contracts[2] = {{"index_page_layout", "flat"}, {"hadamard", "none"}};
   place_cache_write(draft, 0, "index_cache_fp8_normal");
   place_cache_write(draft, 1, "index_cache_fp8_shuffle");
   place_cache_write(draft, 2, "index_cache_fp4");
@@ -192,8 +190,7 @@ Status place_query_quant(Draft& draft) {
 }
 
 Status place_mxfp4_quant(Draft& draft) {
-  draft.contract = {
-      {"activation_dtype", "bf16"}, {"index_q_floor", kMxfp4Floor}, {"scale_kind", "ue8m0"}};
+  draft.contract = {{"activation_dtype", "bf16"}, {"hadamard", "none"}};
   const OperationId id{0, "index_query_quant"};
   draft.input(id, "index_q", "x");
   draft.retype("packed", Dtype::float4_e2m1fn_x2);

@@ -8,6 +8,7 @@
 #include "../recording/text.hpp"
 #include "dsakit/core/operations.hpp"
 #include "dsakit/reference/index_cache.hpp"
+#include "dsakit/reference/mxfp4.hpp"
 #include "json.hpp"
 
 namespace dsakit::harness {
@@ -115,8 +116,9 @@ void read_contract(Draft& draft, const LayerKind& kind) {
                     {"weight_fold", "bf16_intermediate"}};
   if (kind.mxfp4) {
     draft.contract["index_page_layout"] = "flat";
-    draft.contract["index_k_floor"] = "7.052966104933725e-38"; // 6 * 2^-126 (spec 3.1)
-    draft.contract["index_q_floor"] = "7.052966104933725e-38";
+    for (const char* of_fp8 :
+         {"index_fp8_encoding", "index_k_floor", "index_q_floor", "scale_kind", "weight_fold"})
+      draft.contract.erase(of_fp8);
   }
 }
 
@@ -227,27 +229,62 @@ Tensor per_token(const Tensor& query_lens, std::int64_t tokens, const Value& val
   return out;
 }
 
+/// Adds the keys that the table names in the pool as inputs of `logits`, nothing where the contract
+/// does not fit the pool: the checks that follow say so.
+Status gather_fp8(Draft& draft, const OperationId& logits, const Tensor& pool, const Tensor& table,
+                  const std::vector<std::int32_t>& cu_seq_lens) {
+  const auto pages = parse_index_pages(draft.contract);
+  if (!pages || !reference::check_index_pages(*pages, pool.shape[1])) return {};
+  const std::int64_t keys = cu_seq_lens.back();
+  const bool fnuz = pages->index_fp8_encoding == Fp8Encoding::e4m3fnuz;
+  Tensor k_fp8(fnuz ? Dtype::float8_e4m3fnuz : Dtype::float8_e4m3fn,
+               {keys, reference::kIndexHeadDim});
+  Tensor k_scale(Dtype::float32, {keys});
+  DSAKIT_TRY(reference::index_cache_gather(
+      *pages, {pool.as<std::uint8_t>(), pool.shape[0], pool.shape[1]},
+      {table.as<std::int32_t>(), table.shape[0], table.shape[1]}, cu_seq_lens, {}, keys,
+      k_fp8.as<std::uint8_t>(), k_scale.as<float>()));
+  draft.add(logits, Side::inputs, "k_fp8", std::move(k_fp8), {{"reconstructed", "1"}});
+  draft.add(logits, Side::inputs, "k_scale", std::move(k_scale), {{"reconstructed", "1"}});
+  return {};
+}
+
+Status gather_mxfp4(Draft& draft, const OperationId& logits, const Tensor& pool,
+                    const Tensor& table, const std::vector<std::int32_t>& cu_seq_lens) {
+  const auto pages = parse_mxfp4_pages(draft.contract);
+  if (!pages || !reference::check_mxfp4_pages(*pages, pool.shape[1])) return {};
+  const std::int64_t keys = cu_seq_lens.back();
+  Tensor k_packed(Dtype::float4_e2m1fn_x2, {keys, reference::kMxfp4Bytes});
+  Tensor k_scale(Dtype::float8_e8m0fnu, {keys, reference::kMxfp4Groups});
+  DSAKIT_TRY(reference::index_cache_gather_mxfp4(
+      *pages, {pool.as<std::uint8_t>(), pool.shape[0], pool.shape[1]},
+      {table.as<std::int32_t>(), table.shape[0], table.shape[1]}, cu_seq_lens, {}, keys,
+      k_packed.as<std::uint8_t>(), k_scale.as<std::uint8_t>()));
+  draft.add(logits, Side::inputs, "k_packed", std::move(k_packed), {{"reconstructed", "1"}});
+  draft.add(logits, Side::inputs, "k_scale", std::move(k_scale), {{"reconstructed", "1"}});
+  return {};
+}
+
 /// The keys of a layer's prefill, out of the cache's pages: the file holds the cache alone. Tensors
 /// of another form are left to the checks that follow.
 Status add_keys(Draft& draft, const std::string& prefix, const OperationId& logits,
-                const std::vector<std::int64_t>& begin) {
-  const auto pages = parse_index_pages(draft.contract);
+                const std::vector<std::int64_t>& begin, const LayerKind& kind) {
+  const auto page_size = parse_page_size(draft.contract);
   const DraftTensor* cache = draft.find(object_path(logits, Side::inputs, "index_cache"));
   const DraftTensor* table = draft.find(object_path(logits, Side::inputs, "block_table"));
-  if (!pages || !cache || !table) return {};
+  if (!page_size || !cache || !table) return {};
   const auto requests = static_cast<std::int64_t>(begin.size()) - 1;
   if (cache->info.dtype != Dtype::uint8 || cache->info.shape.size() != 2 ||
       table->info.dtype != Dtype::int32 || table->info.shape.size() != 2 ||
-      table->info.shape[0] != requests ||
-      !reference::check_index_pages(*pages, cache->info.shape[1]))
+      table->info.shape[0] != requests)
     return {};
   const std::int64_t columns = table->info.shape[1];
   std::vector<std::int32_t> cu_seq_lens(1, 0);
   for (std::size_t b = 0; b + 1 < begin.size(); ++b) {
-    if (begin[b + 1] - begin[b] > columns * pages->page_size)
+    if (begin[b + 1] - begin[b] > columns * *page_size)
       return bad_input(draft.file().path() + ": " + prefix + "seq_lens: [" + std::to_string(b) +
                        "]: found " + std::to_string(begin[b + 1] - begin[b]) +
-                       ", want at most the " + std::to_string(columns * pages->page_size) +
+                       ", want at most the " + std::to_string(columns * *page_size) +
                        " tokens of a row of block_table");
     cu_seq_lens.push_back(static_cast<std::int32_t>(begin[b + 1]));
   }
@@ -255,17 +292,8 @@ Status add_keys(Draft& draft, const std::string& prefix, const OperationId& logi
   if (!pool) return pool.status();
   auto block_table = draft.read(*table);
   if (!block_table) return block_table.status();
-  const bool fnuz = pages->index_fp8_encoding == Fp8Encoding::e4m3fnuz;
-  Tensor k_fp8(fnuz ? Dtype::float8_e4m3fnuz : Dtype::float8_e4m3fn,
-               {begin.back(), reference::kIndexHeadDim});
-  Tensor k_scale(Dtype::float32, {begin.back()});
-  DSAKIT_TRY(reference::index_cache_gather(
-      *pages, {pool->as<std::uint8_t>(), pool->shape[0], pool->shape[1]},
-      {block_table->as<std::int32_t>(), requests, columns}, cu_seq_lens, {}, begin.back(),
-      k_fp8.as<std::uint8_t>(), k_scale.as<float>()));
-  draft.add(logits, Side::inputs, "k_fp8", std::move(k_fp8), {{"reconstructed", "1"}});
-  draft.add(logits, Side::inputs, "k_scale", std::move(k_scale), {{"reconstructed", "1"}});
-  return {};
+  return kind.mxfp4 ? gather_mxfp4(draft, logits, *pool, *block_table, cu_seq_lens)
+                    : gather_fp8(draft, logits, *pool, *block_table, cu_seq_lens);
 }
 
 /// Row lengths, requests and windows of the logits (spec 2.7, 2.9).
@@ -317,7 +345,7 @@ Status add_rows(Draft& draft, const std::string& prefix, std::int64_t step, cons
     Tensor ks = per_token(*query_lens, tokens, [&](std::int64_t b, std::int64_t) { return at(b); });
     draft.add(logits, Side::inputs, "column_origin", ks); // columns count from the request's key 0
     draft.add(logits, Side::inputs, "ks", std::move(ks));
-    DSAKIT_TRY(add_keys(draft, prefix, logits, begin));
+    DSAKIT_TRY(add_keys(draft, prefix, logits, begin, kind));
     draft.add(logits, Side::inputs, "ke",
               per_token(*query_lens, tokens,
                         [&](std::int64_t b, std::int64_t i) { return at(b) + row_len(b, i); }));

@@ -1,21 +1,14 @@
 // index_cache_gather: keys and scales out of the paged cache (spec 2.6).
 #include "dsakit/optimized/index_cache_gather.hpp"
 
-#include <algorithm>
-
 #include "adapters.hpp"
 #include "dsakit/reference/index_cache.hpp"
+#include "gathered_rows.hpp"
 #include "index_pages.hpp"
 #include "launch.hpp"
 
 namespace dsakit::harness {
 namespace {
-
-enum class RowKind : std::uint8_t {
-  copied,   ///< from a page of the pool
-  bad_page, ///< zero bytes and scale 0
-  skipped,  ///< outside its request: stays as it was
-};
 
 /// The inputs, and the outputs as they are before the operation: recorded, or poison.
 struct Gather {
@@ -41,17 +34,7 @@ struct Gather {
     Gather gather{data.tensors, *geometry, *pages, {}, {}};
     const Tensor* k_fp8 = gather.optional_input("k_fp8");
     const Tensor* k_scale = gather.optional_input("k_scale");
-    const Tensor* row_request = gather.optional_input("row_request");
-    const Tensor& cu_seq_lens = gather.input("cu_seq_lens");
-    // Rows: as many as the row map, or what was there before, or the recorded outputs have; else
-    // one for each token.
-    std::int64_t rows = cu_seq_lens.as<std::int32_t>()[cu_seq_lens.elements() - 1];
-    if (row_request)
-      rows = row_request->elements();
-    else if (k_scale)
-      rows = k_scale->elements();
-    else if (!data.tensors.outputs.empty())
-      rows = data.tensors.outputs.begin()->second.tensor.shape.at(0);
+    const std::int64_t rows = gathered_rows(data);
     const Dtype code = pages->index_fp8_encoding == Fp8Encoding::e4m3fn ? Dtype::float8_e4m3fn
                                                                         : Dtype::float8_e4m3fnuz;
     gather.k_fp8 = poisoned(code, {rows, reference::kIndexHeadDim});
@@ -59,23 +42,6 @@ struct Gather {
     if (k_fp8) gather.k_fp8.bytes = k_fp8->bytes;
     if (k_scale) gather.k_scale.bytes = k_scale->bytes;
     return gather;
-  }
-
-  RowKind kind(std::int64_t row) const {
-    const auto* cu_seq_lens = input("cu_seq_lens").as<std::int32_t>();
-    const std::int64_t count = requests();
-    const Tensor* row_request = optional_input("row_request");
-    const std::int64_t request =
-        row_request ? row_request->as<std::int32_t>()[row]
-                    : std::upper_bound(cu_seq_lens, cu_seq_lens + count + 1, row) - cu_seq_lens - 1;
-    if (request < 0 || request >= count || row < cu_seq_lens[request] ||
-        row >= cu_seq_lens[request + 1])
-      return RowKind::skipped;
-    const Tensor& table = input("block_table");
-    const std::int64_t column = (row - cu_seq_lens[request]) / pages.page_size;
-    if (column >= table.shape[1]) return RowKind::bad_page;
-    const std::int32_t page = table.as<std::int32_t>()[request * table.shape[1] + column];
-    return page >= 0 && page < geometry.pages ? RowKind::copied : RowKind::bad_page;
   }
 };
 
@@ -97,7 +63,7 @@ public:
     k_scale.value.tensor = gather->k_scale;
     k_scale.before = gather->optional_input("k_scale");
     for (std::int64_t row = 0; row < gather->rows(); ++row) {
-      const RowKind kind = gather->kind(row);
+      const RowKind kind = row_kind(data, gather->pages.page_size, row);
       // Upstream writes scale 0 for a bad page and leaves the bytes (spec 11).
       k_fp8.may_be_left.insert(k_fp8.may_be_left.end(), reference::kIndexHeadDim,
                                kind != RowKind::copied);

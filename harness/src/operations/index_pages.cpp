@@ -3,22 +3,34 @@
 #include <cstdlib>
 #include <string>
 
-#include "dsakit/reference/index_cache.hpp"
+#include "dsakit/reference/mxfp4.hpp"
 
 namespace dsakit::harness {
+namespace {
 
-Result<PageGeometry> page_geometry(const RecordedTensor& cache, const IndexPages& pages) {
+Result<PageGeometry> page_geometry(const RecordedTensor& cache, std::int64_t page_size,
+                                   std::int64_t record_bytes) {
   PageGeometry geometry{cache.tensor.shape.at(0), cache.tensor.shape.at(1), 0};
   if (const auto attribute = cache.attributes.find("page_offset");
       attribute != cache.attributes.end())
     geometry.offset = std::strtoll(attribute->second.c_str(), nullptr, 10);
-  const std::int64_t page_bytes = pages.page_size * (reference::kIndexHeadDim + 4);
+  const std::int64_t page_bytes = page_size * record_bytes;
   if (geometry.offset < 0 || geometry.offset > geometry.stride - page_bytes)
     return bad_input("index_cache: found page_offset " + std::to_string(geometry.offset) +
                      " in rows of " + std::to_string(geometry.stride) + " bytes, want room for " +
-                     std::to_string(page_bytes) + " bytes, a page of " +
-                     std::to_string(pages.page_size.value) + " tokens");
+                     std::to_string(page_bytes) + " bytes, a page of " + std::to_string(page_size) +
+                     " tokens");
   return geometry;
+}
+
+} // namespace
+
+Result<PageGeometry> page_geometry(const RecordedTensor& cache, const IndexPages& pages) {
+  return page_geometry(cache, pages.page_size, reference::kIndexHeadDim + 4);
+}
+
+Result<PageGeometry> page_geometry(const RecordedTensor& cache, const Mxfp4Pages& pages) {
+  return page_geometry(cache, pages.page_size, reference::kMxfp4Bytes + reference::kMxfp4Groups);
 }
 
 Result<std::vector<std::int32_t>> row_requests(const RecordedOperation& tensors, std::int64_t rows,

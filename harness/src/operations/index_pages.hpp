@@ -20,6 +20,7 @@ struct PageGeometry {
 
 /// bad_input where a page does not lie inside its row.
 Result<PageGeometry> page_geometry(const RecordedTensor& cache, const IndexPages& pages);
+Result<PageGeometry> page_geometry(const RecordedTensor& cache, const Mxfp4Pages& pages);
 
 /// Line of block_table of each row: the input row_request, or row / next_n where there is none.
 Result<std::vector<std::int32_t>> row_requests(const RecordedOperation& tensors, std::int64_t rows,

@@ -2,10 +2,21 @@
 
 #include <algorithm>
 
+#include "../recording/formats.hpp"
 #include "../replay/names.hpp"
 #include "adapters.hpp"
+#include "by_format.hpp"
 
 namespace dsakit::harness {
+
+const Operation& OperationData::operation() const {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors.inputs)
+    names.push_back(name);
+  for (const auto& [name, tensor] : tensors.outputs)
+    names.push_back(output_of(name, tensor.attributes));
+  return *find_recorded(id.operation, contract, names);
+}
 
 const RecordedTensor& OperationData::output(std::string_view name) const {
   return std::find_if(tensors.outputs.begin(), tensors.outputs.end(),
@@ -28,13 +39,16 @@ Result<Mask> OperationAdapter::valid_set(const OperationData& data, const Tensor
 const OperationAdapter* find_adapter(std::string_view operation) {
   using Adapter = const OperationAdapter& (*)();
   static constexpr std::pair<std::string_view, Adapter> kAdapters[] = {
-      {"index_query_quant", index_query_quant_adapter},
+      {"index_query_quant", by_format<index_query_quant_adapter, index_query_quant_mxfp4_adapter>},
       {"index_weights_fold", index_weights_fold_adapter},
       {"index_key_norm", index_key_norm_adapter},
-      {"index_cache_write", index_cache_write_adapter},
-      {"index_cache_gather", index_cache_gather_adapter},
-      {"index_logits_prefill", index_logits_prefill_adapter},
-      {"index_logits_decode", index_logits_decode_adapter},
+      {"index_cache_write", by_format<index_cache_write_adapter, index_cache_write_mxfp4_adapter>},
+      {"index_cache_gather",
+       by_format<index_cache_gather_adapter, index_cache_gather_mxfp4_adapter>},
+      {"index_logits_prefill",
+       by_format<index_logits_prefill_adapter, index_logits_prefill_mxfp4_adapter>},
+      {"index_logits_decode",
+       by_format<index_logits_decode_adapter, index_logits_decode_mxfp4_adapter>},
       {"topk", topk_adapter},
       {"mla_cache_write", mla_cache_write_adapter},
       {"topk_slots", topk_slots_adapter},

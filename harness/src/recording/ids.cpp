@@ -81,6 +81,13 @@ Status check_entry(const Ids& ids, std::int64_t request, std::int64_t column, st
                   range(-1, pages - 1));
 }
 
+/// The scale of a gathered row, fp32 or four e8m0 bytes, is not what a bad page gives.
+bool has_scale(const Tensor& scale, std::int64_t row) {
+  if (scale.dtype == Dtype::float32) return scale.as<float>()[row] != 0;
+  const auto* groups = scale.as<std::uint8_t>() + row * 4;
+  return std::any_of(groups, groups + 4, [](std::uint8_t byte) { return byte != 0; });
+}
+
 Status check_gather(const Ids& ids, const OperationTensors& op, std::int64_t page_size,
                     const TensorLookup& payload) {
   auto table = ids.input("block_table");
@@ -127,7 +134,7 @@ Status check_gather(const Ids& ids, const OperationTensors& op, std::int64_t pag
     if (page < -1)
       return ids.fail("block_table", at(b, column), "page " + std::to_string(page),
                       range(0, pages - 1));
-    if (page < 0 || page >= pages) excess[{b, column}] += scale->as<float>()[j] != 0 ? 1 : -1;
+    if (page < 0 || page >= pages) excess[{b, column}] += has_scale(*scale, j) ? 1 : -1;
   }
   for (const auto& [place, count] : excess)
     if (const auto [b, column] = place; count >= 0)

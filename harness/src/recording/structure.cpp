@@ -9,6 +9,7 @@
 
 #include "dsakit/core/operations.hpp"
 #include "dsakit/harness/contract_keys.hpp"
+#include "formats.hpp"
 #include "hdf5.hpp"
 #include "names.hpp"
 #include "tensor_rules.hpp"
@@ -37,25 +38,25 @@ const TensorInfo* find_tensor(const std::vector<TensorInfo>& tensors, std::strin
 }
 
 /// Why this version records the operation and does not replay it; empty where it does.
-std::string only_recorded(const OperationTensors& op, const Operation& known,
-                          const ContractValues& contract) {
+std::string only_recorded(const Operation& known, const ContractValues& contract) {
   const auto says = [&](std::string_view key, std::string_view value) {
     const auto found = contract.find(std::string(key));
     return has_word(known.contract, key) && found != contract.end() && found->second == value;
   };
-  for (const char* layout : {"flat", "preshuffle64"})
-    if (says("index_page_layout", layout))
-      return "index_page_layout " + std::string(layout) + " (MXFP4)";
   if (says("mla_record", "bf16")) return "mla_record bf16";
-  for (const auto* side : {&op.inputs, &op.outputs})
-    if (find_tensor(*side, "index_q_packed")) return "index_q_packed (MXFP4)";
   return "";
 }
 
 /// What the operation takes from the contract, in types: values that do not go together fail.
 Status parse_contract(const Operation& known, const ContractValues& contract) {
   const auto takes = [&](std::string_view key) { return has_word(known.contract, key); };
-  if (takes("index_page_layout")) DSAKIT_TRY(parse_index_pages(contract));
+  if (takes("index_page_layout")) {
+    if (known.format == "mxfp4")
+      DSAKIT_TRY(parse_mxfp4_pages(contract));
+    else
+      DSAKIT_TRY(parse_index_pages(contract));
+  }
+  if (takes("hadamard")) DSAKIT_TRY(parse_mxfp4_quant(contract));
   if (takes("index_k_floor")) DSAKIT_TRY(parse_index_key_quant(contract));
   if (takes("index_q_floor")) DSAKIT_TRY(parse_index_query_quant(contract));
   if (takes("mla_fp8_encoding") && takes("qmax")) DSAKIT_TRY(parse_mla_quant(contract));
@@ -159,9 +160,9 @@ Status check_tensor(const OperationTensors& op, const TensorInfo& tensor, const 
   return {};
 }
 
-/// The cache's page_offset; a page of page_size records of 132 bytes must lie there in each row.
+/// The cache's page_offset; a page of page_size records must lie there in each row.
 Result<std::int64_t> check_page(const OperationTensors& op, const TensorInfo& cache,
-                                std::int64_t page_size) {
+                                std::int64_t page_size, std::int64_t record_bytes) {
   std::int64_t offset = 0;
   if (const auto text = cache.attributes.find("page_offset"); text != cache.attributes.end()) {
     const std::string& value = text->second;
@@ -170,11 +171,10 @@ Result<std::int64_t> check_page(const OperationTensors& op, const TensorInfo& ca
       return hdf5::fail(op.path, cache.object,
                         "found page_offset " + in_quotes(value) + ", want bytes >= 0");
   }
-  constexpr std::int64_t kRecordBytes = 132;
-  if (cache.shape[1] - offset < page_size * kRecordBytes || offset > cache.shape[1])
+  if (cache.shape[1] - offset < page_size * record_bytes || offset > cache.shape[1])
     return hdf5::fail(op.path, cache.object,
                       "found rows of " + std::to_string(cache.shape[1]) + " bytes, want at least " +
-                          std::to_string(page_size * kRecordBytes) + " from byte " +
+                          std::to_string(page_size * record_bytes) + " from byte " +
                           std::to_string(offset) + " (page_size " + std::to_string(page_size) +
                           ")");
   return offset;
@@ -254,17 +254,17 @@ Status check_input(const OperationTensors& op, const std::string& names) {
 } // namespace
 
 Status check_replayable(const OperationTensors& op, const ContractValues& contract) {
-  const Operation* known = find_operation(op.id.operation);
+  const Operation* known = find_recorded(op.id.operation, contract, op.inputs, op.outputs);
   if (!known) return {};
-  const std::string why = only_recorded(op, *known, contract);
+  const std::string why = only_recorded(*known, contract);
   if (why.empty()) return {};
   return unsupported(op.path + ": /steps/" + std::to_string(op.id.step) + "/" + op.id.operation +
                      ": " + why + " is recorded, but not replayed by this version");
 }
 
 Status check_structure(const OperationTensors& op, const ContractValues& contract) {
-  const Operation* known = find_operation(op.id.operation);
-  if (!known || !only_recorded(op, *known, contract).empty()) return {};
+  const Operation* known = find_recorded(op.id.operation, contract, op.inputs, op.outputs);
+  if (!known || !only_recorded(*known, contract).empty()) return {};
   DSAKIT_TRY(check_keys(op, *known, contract));
   DSAKIT_TRY(check_outputs(op, *known));
   for (const std::string& input : words(known->inputs))
@@ -283,14 +283,15 @@ Status check_structure(const OperationTensors& op, const ContractValues& contrac
     extents.fix("page_size", *parse_page_size(contract), "the contract");
   std::optional<std::int64_t> page_offset;
   for (const TensorRule& rule : kTensorRules) {
-    if (rule.operation != op.id.operation) continue;
+    if (!applies(rule, *known)) continue;
     for (const auto* side : {&op.inputs, &op.outputs})
       for (const TensorInfo& tensor : *side) {
         const bool is_output = side == &op.outputs;
         if ((is_output ? tensor.output() : tensor.name()) != rule.tensor) continue;
         DSAKIT_TRY(check_tensor(op, tensor, rule, contract, extents));
         if (rule.tensor != "index_cache") continue;
-        auto offset = check_page(op, tensor, *parse_page_size(contract));
+        auto offset =
+            check_page(op, tensor, *parse_page_size(contract), known->format == "mxfp4" ? 68 : 132);
         if (!offset) return offset.status();
         if (page_offset.value_or(*offset) != *offset)
           return hdf5::fail(op.path, tensor.object,

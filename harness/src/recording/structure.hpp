@@ -28,7 +28,7 @@ Status check_structure(const OperationTensors& operation, const ContractValues& 
 /// it: check_structure asks this last. ok for the others.
 Status check_dense(const OperationTensors& operation);
 
-/// unsupported for MXFP4 and MLA rows of bf16, which this version records and does not replay.
+/// unsupported for MLA rows of bf16, which this version records and does not replay.
 Status check_replayable(const OperationTensors& operation, const ContractValues& contract);
 
 /// The request of each gathered row, -1 for a row that belongs to none and is skipped: the one that

@@ -3,6 +3,8 @@
 
 #include <string_view>
 
+#include "dsakit/core/operations.hpp"
+
 namespace dsakit::harness {
 
 /// Shape of a tensor: a name is an extent that all tensors of the operation share, "requests+1" one
@@ -13,7 +15,13 @@ struct TensorRule {
   std::string_view tensor; ///< inputs and outputs of one name look the same
   std::string_view dtype;
   std::string_view shape;
+  std::string_view format = ""; ///< Operation::format, where the tensors of the formats differ
 };
+
+constexpr bool applies(const TensorRule& rule, const Operation& operation) {
+  return rule.operation == operation.name &&
+         (rule.format.empty() || rule.format == operation.format);
+}
 
 inline constexpr TensorRule kTensorRules[] = {
     {"qkv_a_proj", "hidden_states", "activation", "rows in"},
@@ -48,7 +56,9 @@ inline constexpr TensorRule kTensorRules[] = {
 
     {"index_query_quant", "index_q", "activation", "rows heads 128"},
     {"index_query_quant", "index_q_fp8", "fp8", "rows heads 128"},
-    {"index_query_quant", "index_q_scale", "float32", "rows heads"},
+    {"index_query_quant", "index_q_scale", "float32", "rows heads", "fp8"},
+    {"index_query_quant", "index_q_packed", "float4_e2m1fn_x2", "rows heads 64"},
+    {"index_query_quant", "index_q_scale", "float8_e8m0fnu", "rows heads 4", "mxfp4"},
 
     {"index_weights_fold", "index_weights", "activation", "rows heads"},
     {"index_weights_fold", "index_q_scale", "float32", "rows heads"},
@@ -68,12 +78,19 @@ inline constexpr TensorRule kTensorRules[] = {
     {"index_cache_gather", "cu_seq_lens", "int32", "requests+1"},
     {"index_cache_gather", "row_request", "int32", "rows"},
     {"index_cache_gather", "k_fp8", "fp8", "rows 128"},
-    {"index_cache_gather", "k_scale", "float32", "rows"},
+    {"index_cache_gather", "k_scale", "float32", "rows", "fp8"},
+    {"index_cache_gather", "k_packed", "float4_e2m1fn_x2", "rows 64"},
+    {"index_cache_gather", "k_scale", "float8_e8m0fnu", "rows 4", "mxfp4"},
 
     {"index_logits_prefill", "index_q_fp8", "fp8", "rows heads 128"},
     {"index_logits_prefill", "k_fp8", "fp8", "keys 128"},
-    {"index_logits_prefill", "k_scale", "float32", "keys"},
+    {"index_logits_prefill", "k_scale", "float32", "keys", "fp8"},
     {"index_logits_prefill", "index_weights_folded", "float32", "rows heads"},
+    {"index_logits_prefill", "index_q_packed", "float4_e2m1fn_x2", "rows heads 64"},
+    {"index_logits_prefill", "index_q_scale", "float8_e8m0fnu", "rows heads 4"},
+    {"index_logits_prefill", "k_packed", "float4_e2m1fn_x2", "keys 64"},
+    {"index_logits_prefill", "k_scale", "float8_e8m0fnu", "keys 4", "mxfp4"},
+    {"index_logits_prefill", "index_weights", "activation", "rows heads"},
     {"index_logits_prefill", "ks", "int32", "rows"},
     {"index_logits_prefill", "ke", "int32", "rows"},
     {"index_logits_prefill", "column_origin", "int32", "rows"},
@@ -82,6 +99,9 @@ inline constexpr TensorRule kTensorRules[] = {
     {"index_logits_decode", "index_q_fp8", "fp8", "rows heads 128"},
     {"index_logits_decode", "index_cache", "uint8", "pages bytes"},
     {"index_logits_decode", "index_weights_folded", "float32", "rows heads"},
+    {"index_logits_decode", "index_q_packed", "float4_e2m1fn_x2", "rows heads 64"},
+    {"index_logits_decode", "index_q_scale", "float8_e8m0fnu", "rows heads 4"},
+    {"index_logits_decode", "index_weights", "activation", "rows heads"},
     {"index_logits_decode", "block_table", "int32", "requests columns"},
     {"index_logits_decode", "row_lens", "int32", "rows"},
     {"index_logits_decode", "row_request", "int32", "rows"},

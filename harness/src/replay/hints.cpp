@@ -116,7 +116,7 @@ std::string Hints::find(const Case& c, const Judged& judged) {
              "? The contract field is lse_base";
   if (wrong.are_zero())
     return whose(c) + " from " + from + " on are zero: unwritten or a cleared tail";
-  const Operation& operation = *find_operation(reference_.data().id.operation);
+  const Operation& operation = reference_.data().operation();
   const char* encoding =
       takes(operation, "index_fp8_encoding") ? "index_fp8_encoding" : "mla_fp8_encoding";
   for (const double ratio : {0.25, 0.5, 2.0, 4.0})
@@ -154,7 +154,7 @@ std::string Hints::other_contract(const Case& c) {
 
 void Hints::make_alternatives() {
   const ContractValues& contract = reference_.data().contract;
-  const Operation& operation = *find_operation(reference_.data().id.operation);
+  const Operation& operation = reference_.data().operation();
   const auto add = [&](const std::string& field, const char* value, const char* qmax) {
     const auto found = contract.find(field);
     if (found == contract.end() || found->second == value || !takes(operation, field)) return;

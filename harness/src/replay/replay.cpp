@@ -5,6 +5,7 @@
 #include <memory>
 #include <set>
 
+#include "../recording/formats.hpp"
 #include "chain.hpp"
 #include "child_process.hpp"
 #include "dsakit/core/operations.hpp"
@@ -142,7 +143,9 @@ private:
 
   Status check_rules(const RecordingReader& reader) {
     for (const OperationId& id : reader.operations()) {
-      const Operation* operation = find_operation(id.operation);
+      const Operation* operation =
+          find_recorded(id.operation, overrides_.contract(reader, id.step),
+                        reader.tensors(id, Side::inputs), reader.tensors(id, Side::outputs));
       if (!operation || !wanted(id)) continue;
       const auto outputs = split_names(operation->outputs);
       for (const std::string& output : outputs)
@@ -226,8 +229,10 @@ private:
       return {};
     }
     DSAKIT_TRY(tensors);
+    const Operation& operation =
+        OperationData{id, values, *tensors, entry.reader->config()}.operation();
     const auto recorded_rows =
-        sample_rows(std::move(*tensors), id.operation, {options_.rows, options_.seed});
+        sample_rows(std::move(*tensors), operation, {options_.rows, options_.seed});
     DSAKIT_TRY(recorded_rows);
     const RecordedOperation& recorded = *recorded_rows;
     // A producer that reads scales another way has another right answer: a reference for each.
@@ -310,7 +315,7 @@ private:
     if (!wanted(id)) return {};
     const Run run{kernel, reference, hints, chained() ? &fed : nullptr};
 
-    for (const std::string& output : split_names(find_operation(id.operation)->outputs)) {
+    for (const std::string& output : split_names(data.operation().outputs)) {
       const auto expected = reference.expected(output);
       if (!expected && expected.status().code() == Code::bad_input) return expected.status();
       Producer ours{Producer::Kind::kernel, nullptr, Accumulation::fp32};

@@ -46,9 +46,9 @@ void keep(Tensor& tensor, const std::vector<std::int64_t>& rows) {
 
 } // namespace
 
-Result<RecordedOperation> sample_rows(RecordedOperation recorded, std::string_view operation,
+Result<RecordedOperation> sample_rows(RecordedOperation recorded, const Operation& operation,
                                       const RowSample& sample) {
-  const std::string_view axis = row_axis(operation);
+  const std::string_view axis = row_axis(operation.name);
   if (sample.rows == 0 || axis.empty()) return recorded;
 
   std::int64_t rows = 0;
@@ -56,14 +56,14 @@ Result<RecordedOperation> sample_rows(RecordedOperation recorded, std::string_vi
     for (auto* side : {&recorded.inputs, &recorded.outputs})
       for (auto& [name, tensor] : *side)
         for (const TensorRule& rule : kTensorRules)
-          if (rule.operation == operation && rule.tensor == output_of(name, tensor.attributes) &&
+          if (applies(rule, operation) && rule.tensor == output_of(name, tensor.attributes) &&
               (rule.shape == axis || rule.shape.starts_with(std::string(axis) + " ")))
             visit(tensor.tensor);
   };
   for_each_row_tensor([&](const Tensor& tensor) { rows = tensor.shape[0]; });
   if (rows <= sample.rows) return recorded;
 
-  if (operation == "index_logits_decode" && !recorded.inputs.contains("row_request")) {
+  if (operation.name == "index_logits_decode" && !recorded.inputs.contains("row_request")) {
     const auto requests =
         row_requests(recorded, rows, recorded.inputs.at("block_table").tensor.shape[0]);
     DSAKIT_TRY(requests);

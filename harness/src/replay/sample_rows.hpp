@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
+#include "dsakit/core/operations.hpp"
 #include "dsakit/core/status.hpp"
 #include "dsakit/harness/recording.hpp"
 
@@ -16,7 +16,7 @@ struct RowSample {
 
 /// `recorded` with some of its rows, in their order: the same ones for each operation with the same
 /// number of rows. Operations whose rows are not independent (cache writes, the gather) stay whole.
-Result<RecordedOperation> sample_rows(RecordedOperation recorded, std::string_view operation,
+Result<RecordedOperation> sample_rows(RecordedOperation recorded, const Operation& operation,
                                       const RowSample& sample);
 
 } // namespace dsakit::harness

@@ -8,6 +8,7 @@ namespace dsakit::optimized::DSAKIT_ARCH::amd {
 
 typedef float Float4 __attribute__((__vector_size__(16)));
 typedef short Short4 __attribute__((__vector_size__(8)));
+typedef int Int8 __attribute__((__vector_size__(32)));
 
 } // namespace dsakit::optimized::DSAKIT_ARCH::amd
 
@@ -58,6 +59,18 @@ DSAKIT_DEVICE int dpp_row_ror(int x) {
   return __builtin_amdgcn_mov_dpp(x, 0x120 + N, 0xf, 0xf, true);
 }
 
+/// DPP quad_perm: lane l gets lane (l ^ kMask)'s x, kMask 1 to 3.
+template <int kMask>
+DSAKIT_DEVICE int dpp_quad_xor(int x) {
+  constexpr int source_of_each = kMask | (1 ^ kMask) << 2 | (2 ^ kMask) << 4 | (3 ^ kMask) << 6;
+  return __builtin_amdgcn_mov_dpp(x, source_of_each, 0xf, 0xf, true);
+}
+
+/// x * 2^e, rounded once.
+DSAKIT_DEVICE float ldexp_f32(float x, int e) {
+  return __builtin_amdgcn_ldexpf(x, e);
+}
+
 /// Two floats as e4m3 of the hardware's encoding in the low or high half of `old`, ties to even.
 /// Beyond the largest finite value: not saturated. Clamp first.
 template <bool kHigh>
@@ -78,6 +91,30 @@ DSAKIT_DEVICE Float4 mfma_f32_16x16x32_fp8_fp8(std::uint64_t a, std::uint64_t b,
 DSAKIT_DEVICE Float4 mfma_f32_16x16x16_bf16(Short4 a, Short4 b, Float4 c) {
   return __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, 0, 0, 0);
 }
+
+#if DSAKIT_MXFP4_HARDWARE
+/// D[16 x 16] += A[16 x 128] B[128 x 16], MXFP4. Lane l holds row (column) l % 16, k = 32 (l / 16)
+/// ...
+/// + 31, two codes a byte, and in byte 0 of its scale the e8m0 of these 32.
+DSAKIT_DEVICE Float4 mfma_scale_f32_16x16x128_fp4(const std::uint32_t (&a)[4],
+                                                  const std::uint32_t (&b)[4], Float4 c,
+                                                  std::uint32_t scale_a, std::uint32_t scale_b) {
+  constexpr int fp4 = 4; // format; the upper half of an operand's registers is not read
+  const auto operand = [](const std::uint32_t(&x)[4]) {
+    return Int8{static_cast<int>(x[0]),
+                static_cast<int>(x[1]),
+                static_cast<int>(x[2]),
+                static_cast<int>(x[3]),
+                0,
+                0,
+                0,
+                0};
+  };
+  return __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(operand(a), operand(b), c, fp4, fp4, 0,
+                                                          static_cast<int>(scale_a), 0,
+                                                          static_cast<int>(scale_b));
+}
+#endif
 
 } // namespace dsakit::optimized::DSAKIT_ARCH::amd
 

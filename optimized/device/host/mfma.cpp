@@ -3,6 +3,8 @@
 #include <immintrin.h>
 
 #include <bit>
+#include <cstring>
+#include <limits>
 
 namespace dsakit::optimized::host {
 namespace {
@@ -113,6 +115,35 @@ void multiply_fp8(Exchange& exchange) {
   multiply(operands, 32, exchange.acc);
 }
 
+/// Values of the 32 codes that each of 16 lanes holds, as [k][lane].
+void decode_e2m1(const std::uint64_t* low, const std::uint64_t* high, float (&values)[32][16]) {
+  alignas(32) std::uint32_t words[4][16];
+  for (int i = 0; i < 16; ++i) {
+    words[0][i] = static_cast<std::uint32_t>(low[i]);
+    words[1][i] = static_cast<std::uint32_t>(low[i] >> 32);
+    words[2][i] = static_cast<std::uint32_t>(high[i]);
+    words[3][i] = static_cast<std::uint32_t>(high[i] >> 32);
+  }
+  const __m256 magnitudes = _mm256_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6);
+  for (int k = 0; k < 32; ++k)
+    for (int half = 0; half < 2; ++half) {
+      const __m256i word =
+          _mm256_load_si256(reinterpret_cast<const __m256i*>(&words[k / 8][8 * half]));
+      // The permutation looks at three bits of its index: the magnitude.
+      const __m256i code = _mm256_srli_epi32(word, 4 * (k % 8));
+      const __m256i sign = _mm256_slli_epi32(_mm256_and_si256(code, _mm256_set1_epi32(8)), 28);
+      _mm256_store_ps(&values[k][8 * half], _mm256_or_ps(_mm256_permutevar8x32_ps(magnitudes, code),
+                                                         _mm256_castsi256_ps(sign)));
+    }
+}
+
+/// 2^(b - 127) of the lowest byte b; NaN for 0xFF.
+double e8m0_value(std::uint64_t word) {
+  const std::uint64_t byte = word & 0xFF;
+  if (byte == 0xFF) return std::numeric_limits<double>::quiet_NaN();
+  return std::bit_cast<double>((byte + 1023 - 127) << 52);
+}
+
 } // namespace
 
 void mfma_16x16x32_fp8(Exchange& exchange, Fp8Encoding encoding) {
@@ -134,6 +165,30 @@ void mfma_16x16x16_bf16(Exchange& exchange) {
         operands.b[4 * group + q][i] = value(exchange.word[1][16 * group + i], q);
       }
   multiply(operands, 16, exchange.acc);
+}
+
+void mfma_scale_16x16x128_fp4(Exchange& exchange) {
+  alignas(64) float dot[4][64];
+  for (int group = 0; group < 4; ++group) {
+    Operands operands;
+    const int first = 16 * group;
+    decode_e2m1(&exchange.word[0][first], &exchange.word[2][first], operands.a);
+    decode_e2m1(&exchange.word[1][first], &exchange.word[3][first], operands.b);
+    std::memset(dot, 0, sizeof dot);
+    multiply(operands, 32, dot);
+
+    double scale_a[16];
+    double scale_b[16];
+    for (int i = 0; i < 16; ++i) {
+      scale_a[i] = e8m0_value(exchange.word[4][first + i]);
+      scale_b[i] = e8m0_value(exchange.word[4][first + i] >> 32);
+    }
+    for (int r = 0; r < 4; ++r)
+      for (int lane = 0; lane < 64; ++lane)
+        exchange.acc[r][lane] +=
+            static_cast<float>(static_cast<double>(dot[r][lane]) *
+                               (scale_a[4 * (lane / 16) + r] * scale_b[lane % 16]));
+  }
 }
 
 } // namespace dsakit::optimized::host

@@ -99,6 +99,27 @@ DSAKIT_DEVICE int dpp_row_ror(int x) {
       }));
 }
 
+template <int kMask>
+DSAKIT_DEVICE int dpp_quad_xor(int x) {
+  return static_cast<int>(
+      model::exchange_word("dpp quad_perm", static_cast<std::uint32_t>(x), [](Exchange& e) {
+        std::uint64_t result[kWaveSize];
+        for (int l = 0; l < kWaveSize; ++l)
+          result[l] = e.word[0][l ^ kMask];
+        for (int l = 0; l < kWaveSize; ++l)
+          e.word[0][l] = result[l];
+      }));
+}
+
+DSAKIT_DEVICE float ldexp_f32(float x, int e) {
+  // In double the product is exact wherever it is not far beyond what a float holds.
+  const std::int64_t exponent = e < -1000 ? -1000 : e > 1000 ? 1000 : e;
+  const std::int64_t power_bits = (exponent + 1023) << 52;
+  double power;
+  __builtin_memcpy(&power, &power_bits, sizeof power);
+  return static_cast<float>(static_cast<double>(x) * power);
+}
+
 template <bool kHigh>
 DSAKIT_DEVICE int cvt_pk_fp8_f32(float a, float b, int old) {
   const std::uint32_t pair = host::convert_fp8(a, kNativeFp8) |
@@ -120,5 +141,22 @@ DSAKIT_DEVICE Float4 mfma_f32_16x16x16_bf16(Short4 a, Short4 b, Float4 c) {
   return model::multiply_accumulate("v_mfma_f32_16x16x16_bf16", a4, b4, c,
                                     host::mfma_16x16x16_bf16);
 }
+
+#if DSAKIT_MXFP4_HARDWARE
+DSAKIT_DEVICE Float4 mfma_scale_f32_16x16x128_fp4(const std::uint32_t (&a)[4],
+                                                  const std::uint32_t (&b)[4], Float4 c,
+                                                  std::uint32_t scale_a, std::uint32_t scale_b) {
+  const auto pair = [](std::uint32_t low, std::uint32_t high) {
+    return low | static_cast<std::uint64_t>(high) << 32;
+  };
+  const int lane = lane_id();
+  Exchange& exchange = current->exchange();
+  exchange.word[2][lane] = pair(a[2], a[3]);
+  exchange.word[3][lane] = pair(b[2], b[3]);
+  exchange.word[4][lane] = pair(scale_a, scale_b);
+  return model::multiply_accumulate("v_mfma_scale_f32_16x16x128_f8f6f4", pair(a[0], a[1]),
+                                    pair(b[0], b[1]), c, host::mfma_scale_16x16x128_fp4);
+}
+#endif
 
 } // namespace dsakit::optimized::DSAKIT_ARCH::amd

@@ -86,9 +86,7 @@ std::int64_t workgroups(const IndexLogitsDecodeParams& p) {
 
 Status supports(const IndexLogitsDecodeParams& p) {
   DSAKIT_TRY(check_index_page(p.page_size, p.layout, p.page_stride, p.cache));
-  if (p.heads < 1 || p.heads > kMaxIndexHeads)
-    return unsupported("heads is " + std::to_string(p.heads) + ", want 1 to " +
-                       std::to_string(kMaxIndexHeads));
+  DSAKIT_TRY(check_index_heads(p.heads, kMaxIndexHeads));
   if (p.row_request == nullptr && p.next_n < 1)
     return unsupported("next_n is " + std::to_string(p.next_n) + ", want at least 1");
   DSAKIT_TRY(check_multiple("q_stride", p.q_stride, 16, "bytes"));

@@ -71,9 +71,7 @@ std::int64_t workgroups(const IndexLogitsPrefillParams& p) {
 }
 
 Status supports(const IndexLogitsPrefillParams& p) {
-  if (p.heads < 1 || p.heads > kMaxIndexHeads)
-    return unsupported("heads is " + std::to_string(p.heads) + ", want 1 to " +
-                       std::to_string(kMaxIndexHeads));
+  DSAKIT_TRY(check_index_heads(p.heads, kMaxIndexHeads));
   DSAKIT_TRY(check_multiple("q_stride", p.q_stride, 16, "bytes"));
   DSAKIT_TRY(check_aligned("q", p.q, 16));
   DSAKIT_TRY(check_aligned("k_fp8", p.k_fp8, 16));

@@ -456,6 +456,7 @@ TEST_F(RecordingRefusal, ContractValueOutOfItsSet) {
         << text;
 }
 
+// S26: none is taken to be zero.
 TEST_F(RecordingRefusal, EveryRequiredTensor) {
   const TinyRecording good = tiny_recording();
   for (const auto& [name_of_operation, tensors] : good.operations) {

@@ -86,6 +86,9 @@ TEST(CrossLane, BpermuteBallotReadfirstlaneAndRowRor) {
     // Rotation to the right by 1: lane 0 of each row of 16 gets the row's last.
     EXPECT_EQ(amd::dpp_row_ror<1>(lane), lane % 16 == 0 ? lane + 15 : lane - 1);
     EXPECT_EQ(amd::dpp_row_ror<8>(lane), lane ^ 8);
+    EXPECT_EQ(amd::dpp_quad_xor<1>(lane), lane ^ 1);
+    EXPECT_EQ(amd::dpp_quad_xor<2>(lane), lane ^ 2);
+    EXPECT_EQ(amd::dpp_quad_xor<3>(lane), lane ^ 3);
   });
 }
 
@@ -98,6 +101,17 @@ TEST(CrossLane, SumAndMaximumOfEachRowOf16) {
     EXPECT_EQ(gfx942::max_of_16(static_cast<std::uint32_t>((lane * 7) % 16 + 100 * (lane / 16))),
               static_cast<std::uint32_t>(15 + 100 * (lane / 16)));
   });
+}
+
+// v_ldexp_f32: one rounding, subnormals kept, any exponent.
+TEST(Ldexp, RoundsOnceToAnyFloat) {
+  EXPECT_EQ(amd::ldexp_f32(1.5f, 3), 12.0f);
+  EXPECT_EQ(amd::ldexp_f32(1.5f, -149), 0x1p-148f); // a tie, to even
+  EXPECT_EQ(amd::ldexp_f32(1.25f, -149), 0x1p-149f);
+  EXPECT_EQ(amd::ldexp_f32(0x1p-149f, 276), 0x1p127f);
+  EXPECT_EQ(amd::ldexp_f32(-1.0f, 128), -HUGE_VALF);
+  EXPECT_EQ(amd::ldexp_f32(1.0f, -2000000000), 0.0f);
+  EXPECT_EQ(amd::ldexp_f32(1.0f, 2000000000), HUGE_VALF);
 }
 
 // ds_add_rtn_u32: each lane gets what the counter was before it, and no add is lost.

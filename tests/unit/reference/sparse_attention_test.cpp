@@ -405,6 +405,31 @@ TEST(SparseAttention, ScoresFarBelowZeroKeepTheirWeights) {
   EXPECT_LE(used(simulated.lse, far.lse, bound.lse), 1);
 }
 
+/// Scores so large that fp32 cannot tell which key wins: whichever does, the output is a value.
+TEST(SparseAttention, TheBoundStaysWithinTheRangeOfTheValues) {
+  Problem p = random_problem(1, 2, 8, Fp8Encoding::e4m3fn, 12);
+  p.slots = {0, 7, 14, 21, 28, 35, 42, 49};
+  for (std::uint16_t& bits : p.query)
+    bits = float_to_bf16(bf16_to_float(bits) * 0x1p40f);
+  const Exactly exact = exact_of(p), bound = bound_of(p);
+  std::vector<double> low(512, kInf), high(512, -kInf);
+  for (const std::int32_t slot : p.slots) {
+    std::vector<float> key(kDim);
+    read_mla_record(p.encoding, p.scale_read, p.record(slot), key.data());
+    for (std::size_t d = 0; d < 512; ++d) {
+      low[d] = std::min<double>(low[d], key[d]);
+      high[d] = std::max<double>(high[d], key[d]);
+    }
+  }
+  for (std::size_t i = 0; i < bound.latent.size(); ++i) {
+    const double range = high[i % 512] - low[i % 512];
+    ASSERT_GE(bound.latent[i], range);
+    ASSERT_LE(bound.latent[i], 1.1 * (range + 0x1p-6 * std::max(high[i % 512], -low[i % 512])));
+  }
+  EXPECT_LE(used(simulated_of(p).latent, exact.latent, bound.latent), 1);
+  ASSERT_TRUE(std::isfinite(bound.lse[0]));
+}
+
 TEST(SparseAttention, AWeightBelowFp32MayBecomeZero) {
   Problem p = random_problem(1, 1, 2, Fp8Encoding::e4m3fn, 11);
   p.slots = {0, 1};

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dsakit/core/contract.hpp"
+#include "dsakit/core/operations.hpp"
 #include "dsakit/core/status.hpp"
 #include "dsakit/harness/compare.hpp"
 #include "dsakit/harness/recording.hpp"
@@ -24,6 +25,8 @@ struct OperationData {
   const RecordedOperation& tensors;
   Attributes config = {}; ///< of the recording
 
+  /// What it is of: of two formats the one that the contract and the tensors say.
+  const Operation& operation() const;
   const Tensor& input(const std::string& name) const { return tensors.inputs.at(name).tensor; }
   /// nullptr where it was not recorded.
   const Tensor* optional_input(const std::string& name) const {

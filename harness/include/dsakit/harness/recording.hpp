@@ -99,7 +99,7 @@ public:
   Status stream(const TensorInfo& info, const BlockSink& sink) const;
   /// All tensors of an operation, checked under `contract` (normally contract(id.step)): shapes as
   /// in open(), and ids (spec 11): slots, lengths and used table entries must lie in the pool.
-  /// unsupported for MXFP4 and MLA rows of bf16, which this version records and does not replay.
+  /// unsupported for MLA rows of bf16, which this version records and does not replay.
   Result<RecordedOperation> read(const OperationId& id, const ContractValues& contract) const;
   /// Reads every payload once, so that damage shows where nothing else would read it.
   Status verify() const;

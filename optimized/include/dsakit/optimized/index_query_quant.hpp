@@ -1,5 +1,5 @@
 // index_query_quant: indexer queries to e4m3, and their scales into the head weights in the same
-// launch (spec 2.2, 2.3).
+// launch (spec 2.2, 2.3); or to MXFP4 (spec 3.1).
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,20 @@ struct IndexQueryQuantParams {
   float softmax_scale; // 128^-0.5
   Fp8Encoding encoding;
   WeightFold weight_fold;
+};
+
+/// For each group of 32 elements: e = ceil(log2(max(amax, 6 * 2^-126) / 6)), code_d = e2m1(q_d *
+/// 2^-e), ties to even, saturating; the scale byte is e + 127. NaN takes no part in amax and
+/// becomes code 0; an infinity saturates at the largest finite exponent.
+struct IndexQueryQuantMxfp4Params {
+  const std::uint16_t* index_q; // [tokens, heads, 128] bf16, rows 16-byte aligned
+  std::uint8_t* q_packed;       // [tokens, heads, 64], even elements in low nibbles, 4-byte aligned
+  std::uint8_t* q_scale;        // [tokens, heads, 4] e8m0
+  std::int64_t index_q_stride;  // ELEMENTS between tokens of index_q, a multiple of 8
+  std::int64_t tokens;
+  std::int32_t heads;
+  bool hadamard; // rotate each row first: fp32 butterflies of elements 1, 2, ..., 64 apart, (a, b)
+                 // -> (a + b, a - b), then times fl32(128^-0.5)
 };
 
 } // namespace dsakit::optimized

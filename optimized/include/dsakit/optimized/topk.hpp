@@ -9,7 +9,9 @@
 namespace dsakit::optimized {
 
 /// Order: score descending, -0 as +0, NaN of either sign below -inf, then the smaller position.
-/// A row of at most k columns gives 0, 1, ..., then -1, and no logit is read.
+/// A row of at most k columns gives 0, 1, ..., then -1, and no logit is read unless dcp_scores
+/// asks. dcp_scores: the logits at the selected positions, -inf at -1, which a rank offers to
+/// dcp_topk_merge.
 /// Row r's columns are [row_starts[r], row_ends[r]) of its logits; positions count from
 /// row_starts[r].
 struct TopkParams {
@@ -17,8 +19,9 @@ struct TopkParams {
   const std::int32_t* row_starts; // [rows], or nullptr: 0
   const std::int32_t* row_ends;   // [rows]; at or below the start: an empty row
   std::int32_t* topk_indices;     // [rows, k]
+  float* dcp_scores;              // [rows, k], or nullptr
   std::int64_t logits_stride;     // ELEMENTS between rows of logits
-  std::int64_t topk_stride;       // ELEMENTS between rows of topk_indices
+  std::int64_t topk_stride;       // ELEMENTS between rows of topk_indices and dcp_scores
   std::int64_t rows;
   std::int32_t k;  // 1 to 4096
   TopkOrder order; // of rows with more than k columns

@@ -81,6 +81,7 @@ Result<MlaQuant> parse_mla_quant(const ContractValues& values);
 Result<Fp8Encoding> parse_index_fp8_encoding(const ContractValues& values);
 Result<Fp8Encoding> parse_mla_fp8_encoding(const ContractValues& values);
 Result<ActivationDtype> parse_activation_dtype(const ContractValues& values);
+Result<IndexPageLayout> parse_index_page_layout(const ContractValues& values);
 Result<WeightFold> parse_weight_fold(const ContractValues& values);
 Result<Hadamard> parse_hadamard(const ContractValues& values);
 Result<IndexKNorm> parse_index_k_norm(const ContractValues& values);

@@ -1,5 +1,6 @@
 // The operations in causal order, with the names of their tensors and their contract keys.
-// Recordings, kernels, rules and reports all use these names (design 5).
+// Recordings, kernels, rules and reports all use these names (design 5). The indexer's exist in FP8
+// and in MXFP4: one name, an entry for each format.
 #pragma once
 
 #include <array>
@@ -16,9 +17,10 @@ struct Operation {
   std::string_view contract;          ///< keys that a recording of it must hold
   std::string_view config;            ///< numbers that its /config must hold
   std::string_view output_attributes; ///< contract keys that each output holds for its producer
+  std::string_view format = "";       ///< fp8 or mxfp4, of operations that exist in both
 };
 
-inline constexpr std::array<Operation, 23> kOperations = {{
+inline constexpr std::array<Operation, 28> kOperations = {{
     {"qkv_a_proj", "hidden_states weight", "", "qkv_a", "activation_dtype", "", ""},
     {"q_norm", "qkv_a|q_c_raw norm_weight", "", "index_q_input",
      "activation_dtype rmsnorm_rounding", "rms_norm_eps", ""},
@@ -29,7 +31,9 @@ inline constexpr std::array<Operation, 23> kOperations = {{
     {"index_k_proj", "hidden_states weight", "", "index_k_raw", "activation_dtype", "", ""},
     {"index_w_proj", "hidden_states weight", "", "index_weights", "activation_dtype", "", ""},
     {"index_query_quant", "index_q", "", "index_q_fp8 index_q_scale",
-     "index_fp8_encoding activation_dtype scale_kind index_q_floor qmax", "", ""},
+     "index_fp8_encoding activation_dtype scale_kind index_q_floor qmax", "", "", "fp8"},
+    {"index_query_quant", "index_q", "", "index_q_packed index_q_scale",
+     "activation_dtype hadamard", "", "", "mxfp4"},
     {"index_weights_fold", "index_weights index_q_scale", "", "index_weights_folded",
      "weight_fold activation_dtype", "", ""},
     {"index_key_norm", "index_k_raw norm_weight", "norm_bias", "index_k",
@@ -37,13 +41,23 @@ inline constexpr std::array<Operation, 23> kOperations = {{
     {"index_cache_write", "index_k slot_mapping index_cache", "", "index_cache",
      "index_fp8_encoding index_page_layout page_size activation_dtype scale_kind index_k_floor "
      "qmax",
-     "", ""},
+     "", "", "fp8"},
+    {"index_cache_write", "index_k slot_mapping index_cache", "", "index_cache",
+     "index_page_layout page_size activation_dtype hadamard", "", "", "mxfp4"},
     {"index_cache_gather", "index_cache block_table cu_seq_lens", "row_request k_fp8 k_scale",
-     "k_fp8 k_scale", "index_fp8_encoding index_page_layout page_size", "", ""},
+     "k_fp8 k_scale", "index_fp8_encoding index_page_layout page_size", "", "", "fp8"},
+    {"index_cache_gather", "index_cache block_table cu_seq_lens", "row_request k_packed k_scale",
+     "k_packed k_scale", "index_page_layout page_size", "", "", "mxfp4"},
     {"index_logits_prefill", "index_q_fp8 k_fp8 k_scale index_weights_folded ks ke",
-     "column_origin", "logits", "index_fp8_encoding", "", "accumulation"},
+     "column_origin", "logits", "index_fp8_encoding", "", "accumulation", "fp8"},
+    {"index_logits_prefill", "index_q_packed index_q_scale k_packed k_scale index_weights ks ke",
+     "column_origin", "logits", "activation_dtype", "", "accumulation", "mxfp4"},
     {"index_logits_decode", "index_q_fp8 index_cache index_weights_folded block_table row_lens",
-     "row_request", "logits", "index_fp8_encoding index_page_layout page_size", "", "accumulation"},
+     "row_request", "logits", "index_fp8_encoding index_page_layout page_size", "", "accumulation",
+     "fp8"},
+    {"index_logits_decode",
+     "index_q_packed index_q_scale index_cache index_weights block_table row_lens", "row_request",
+     "logits", "index_page_layout page_size activation_dtype", "", "accumulation", "mxfp4"},
     {"topk", "logits row_lens", "", "topk_indices", "tie_rule topk_order", "", ""},
     {"mla_cache_write", "kv_c k_pe slot_mapping mla_cache", "", "mla_cache",
      "mla_fp8_encoding mla_record page_size activation_dtype qmax", "", ""},
@@ -59,10 +73,17 @@ inline constexpr std::array<Operation, 23> kOperations = {{
     {"o_proj", "attn_gated|attn_value weight", "", "output", "activation_dtype", "", ""},
 }};
 
-/// nullptr when no operation has that name.
+/// nullptr when no operation has that name. Of two formats FP8's.
 constexpr const Operation* find_operation(std::string_view name) {
   for (const Operation& op : kOperations)
     if (op.name == name) return &op;
+  return nullptr;
+}
+
+/// nullptr when no operation of that name has that format.
+constexpr const Operation* find_operation(std::string_view name, std::string_view format) {
+  for (const Operation& op : kOperations)
+    if (op.name == name && op.format == format) return &op;
   return nullptr;
 }
 

@@ -9,10 +9,12 @@
 
 namespace dsakit::reference {
 
+/// fl32(heads^-0.5 * 128^-0.5)
+float mxfp4_weight_scale(std::int64_t heads);
+
 /// Inputs of index_logits_decode_mxfp4.
-/// logit[r, p] = (sum_h max(dot[h], 0) * w[r,h]) * weight_scale   for p < row_lens[r],
-/// dot[h] = sum_g 2^(eq[r,h,g] - 127) * 2^(ek[p,g] - 127) * sum of group g's 32 products of codes,
-/// weight_scale = fl32(heads^-0.5 * 128^-0.5).
+/// logit[r, p] = (sum_h max(dot[h], 0) * w[r,h]) * mxfp4_weight_scale(heads)   for p < row_lens[r],
+/// dot[h] = sum_g 2^(eq[r,h,g] - 127) * 2^(ek[p,g] - 127) * sum of group g's 32 products of codes.
 struct IndexLogitsDecodeMxfp4 {
   const std::uint8_t* index_q_packed; ///< [rows, heads, 64] two e2m1 codes a byte
   const std::uint8_t* index_q_scale;  ///< [rows, heads, 4] e8m0

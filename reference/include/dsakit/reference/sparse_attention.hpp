@@ -33,10 +33,12 @@ Status sparse_attention(const SparseAttention& in, std::uint16_t* latent, float*
 
 /// Largest right error of a producer (spec 8), eps = 578 * 2^-24 * max_j sum_d |q_d k_jd| * scale:
 /// lse:    eps + 4 ulp (times log2(e) for base two)
-/// latent: 2^-8 (|o| + sum_j p_j |v_j|) + (e^(2 eps) - 1) sum_j p_j |v_j|
+/// latent: 2^-8 (|o| + sum_j p_j |v_j|)
+///         + min((e^(2 eps) - 1) sum_j p_j |v_j|, max_j v_j - min_j v_j + 2^-7 max_j |v_j|)
 ///         + 2^-124 sum_j (1 + |v_j|)
-/// The last term: below 2^-126 a probability, a split's weight, a product or a sum may become 0.
-/// With fp16 activations 2^-24: a probability below 2^-14, or the latent, is a subnormal fp16.
+/// The minimum: whatever the scores, both outputs are weighted means of the same values. The last
+/// term: below 2^-126 a probability, a split's weight, a product or a sum may become 0. With fp16
+/// activations 2^-24: a probability below 2^-14, or the latent, is a subnormal fp16.
 Status sparse_attention_bound(const SparseAttention& in, double* latent, double* lse);
 
 /// The same for a producer that computes in double and rounds at the end, the latent to fp32 and
@@ -44,7 +46,8 @@ Status sparse_attention_bound(const SparseAttention& in, double* latent, double*
 /// terms, for the producer's and for the reference's: lse:    half a fp32 ulp + noise (times
 /// log2(e) for base two) + 2^-50 |lse|,
 ///         noise = 2 * 2^-53 * (578 max_j sum_d |q_d k_jd| * scale + k + 8)
-/// latent: half a bf16 and half a fp32 ulp + (e^(2 noise) - 1) sum_j p_j |v_j|
+/// latent: half a bf16 and half a fp32 ulp + (e^(2 noise) - 1) sum_j p_j |v_j|, the last with the
+///         same minimum
 Status sparse_attention_exact_bound(const SparseAttention& in, double* latent, double* lse);
 
 } // namespace dsakit::reference

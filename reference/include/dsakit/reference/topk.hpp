@@ -5,6 +5,7 @@
 
 #include "dsakit/core/contract_enums.hpp"
 #include "dsakit/core/status.hpp"
+#include "dsakit/reference/context_parallel.hpp"
 #include "dsakit/reference/index_cache.hpp"
 
 namespace dsakit::reference {
@@ -16,11 +17,22 @@ Status topk(const float* logits, std::int64_t rows, std::int64_t columns,
             const std::int32_t* row_starts, const std::int32_t* row_ends, std::int64_t k,
             TopkOrder order, std::int32_t* topk_indices);
 
-/// slots[r, i] = page * block_stride + p % page_size for p = topk_indices[r, i]; -1 where p, its
-/// column, its page or the row's request is invalid. [rows, k]. bad_input where a slot exceeds
-/// int32.
+/// scores[r, i] = the logit at topk_indices[r, i], which counts from row_starts[r]; -inf at -1.
+/// What a rank offers to dcp_topk_merge. scores: [rows, k].
+void dcp_scores(const float* logits, std::int64_t rows, std::int64_t columns,
+                 const std::int32_t* row_starts, const std::int32_t* topk_indices, std::int64_t k,
+                 float* scores);
+
+/// slots[r, i] = page * block_stride + p % page_size for the position p that topk_indices[r, i] has
+/// in the block table of dcp.rank; -1 where another rank holds it, and where it, its column, its
+/// page or the row's request is invalid. [rows, k]. bad_input where a slot exceeds int32.
 Status topk_slots(const std::int32_t* topk_indices, std::int64_t rows, std::int64_t k,
                   BlockTable block_table, const std::int32_t* row_request, std::int64_t page_size,
-                  std::int64_t block_stride, std::int32_t* slots);
+                  std::int64_t block_stride, std::int32_t* slots, const DcpRank& dcp = {});
+
+/// The slots of each row but for -1, moved to its front in their order, -1 behind them; counts:
+/// [rows] how many.
+void compact_slots(const std::int32_t* slots, std::int64_t rows, std::int64_t k,
+                   std::int32_t* compact, std::int32_t* counts);
 
 } // namespace dsakit::reference

@@ -17,6 +17,8 @@ inline constexpr EnumNames<IndexPageLayout, 4> kIndexPageLayouts = {
      {"mfma_preshuffle", IndexPageLayout::mfma_preshuffle},
      {"flat", IndexPageLayout::flat},
      {"preshuffle64", IndexPageLayout::preshuffle64}}};
+inline constexpr EnumNames<IndexPageLayout, 2> kMxfp4PageLayouts = {
+    {{"flat", IndexPageLayout::flat}, {"preshuffle64", IndexPageLayout::preshuffle64}}};
 inline constexpr EnumNames<ScaleKind, 2> kScaleKinds = {
     {{"ue8m0", ScaleKind::ue8m0}, {"fp32", ScaleKind::fp32}}};
 inline constexpr EnumNames<Accumulation, 3> kAccumulations = {
@@ -165,6 +167,9 @@ inline Result<Fp8Encoding> parse_mla_fp8_encoding(const ContractValues& values) 
 inline Result<ActivationDtype> parse_activation_dtype(const ContractValues& values) {
   return detail::enum_key(values, "activation_dtype", detail::kActivationDtypes);
 }
+inline Result<IndexPageLayout> parse_index_page_layout(const ContractValues& values) {
+  return detail::enum_key(values, "index_page_layout", detail::kIndexPageLayouts);
+}
 inline Result<WeightFold> parse_weight_fold(const ContractValues& values) {
   return detail::enum_key(values, "weight_fold", detail::kWeightFolds);
 }
@@ -200,7 +205,7 @@ inline Result<std::int64_t> parse_page_size(const ContractValues& values) {
 inline Result<IndexPages> parse_index_pages(const ContractValues& values) {
   auto encoding = parse_index_fp8_encoding(values);
   if (!encoding) return encoding.status();
-  auto layout = detail::enum_key(values, "index_page_layout", detail::kIndexPageLayouts);
+  auto layout = parse_index_page_layout(values);
   if (!layout) return layout.status();
   auto page_size = parse_page_size(values);
   if (!page_size) return page_size.status();
@@ -244,7 +249,7 @@ inline Result<Mxfp4Quant> parse_mxfp4_quant(const ContractValues& values) {
 }
 
 inline Result<Mxfp4Pages> parse_mxfp4_pages(const ContractValues& values) {
-  auto layout = detail::enum_key(values, "index_page_layout", detail::kIndexPageLayouts);
+  auto layout = detail::enum_key(values, "index_page_layout", detail::kMxfp4PageLayouts);
   if (!layout) return layout.status();
   auto page_size = parse_page_size(values);
   if (!page_size) return page_size.status();
