@@ -258,7 +258,7 @@ double yarn_mscale(double factor, double mscale) {
 }
 
 double softmax_scale(std::int64_t head_dim, double mscale) {
-  return 1 / std::sqrt(static_cast<double>(head_dim)) * mscale * mscale;
+  return std::pow(static_cast<double>(head_dim), -0.5) * (mscale * mscale);
 }
 
 void take_columns(const std::uint16_t* x, std::int64_t rows, std::int64_t columns,

@@ -337,6 +337,69 @@ class Reports(CliTest):
         self.assertIn("77", self.expect(PASS, "--help").stdout)
 
 
+class Record(CliTest):
+    CONFIG = {
+        "hidden_size": 96, "num_attention_heads": 3, "q_lora_rank": 64, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64, "v_head_dim": 128, "rms_norm_eps": 1e-5, "mla_use_nope": True,
+        "mla_use_output_gate": True, "max_position_embeddings": 65536,
+        "dsa_config": {"index_num_heads": 16, "index_head_dim": 128, "index_topk": 24,
+                       "index_k_norm_type": "layernorm"}}
+
+    def setUp(self):
+        super().setUp()
+        self.config = self.folder / "config.json"
+        self.config.write_text(json.dumps(self.CONFIG))
+
+    def arguments(self, name, requests="prefill:40,decode:2x70+2"):
+        return ["record", "--config", self.config, "--requests", requests, "--seed", 7, "-o", self.file(name)]
+
+    def test_the_same_seed_gives_the_same_bytes_which_replay(self):
+        self.expect(PASS, *self.arguments("once"))
+        done = self.expect(PASS, *self.arguments("again"))
+        self.assertEqual(done.stderr, "")  # a progress bar only on a terminal
+        self.assertEqual(self.file("once").read_bytes(), self.file("again").read_bytes())
+        self.expect(PASS, "replay", self.file("once"))
+        told = self.expect(PASS, "info", self.file("once")).stdout
+        self.assertNotIn(str(self.folder), told.replace(str(self.file("once")), ""))
+
+    def test_a_terminal_sees_progress(self):
+        leader, follower = pty.openpty()
+        subprocess.run([DSAKIT, *map(str, self.arguments("x"))], stderr=follower, stdout=subprocess.DEVNULL, check=True)
+        os.close(follower)
+        seen = os.read(leader, 1 << 16).decode()
+        os.close(leader)
+        self.assertIn("attn_latent", seen)
+
+    def test_a_killed_or_interrupted_run_leaves_nothing_under_the_final_name(self):
+        for name, number, code in (("killed", signal.SIGKILL, -signal.SIGKILL),
+                                   ("stopped", signal.SIGINT, INTERRUPTED)):
+            process = subprocess.Popen([DSAKIT, *map(str, self.arguments(name, "decode:8x16384"))],
+                                       stderr=subprocess.PIPE)
+            begun = lambda: any(name in path.name for path in self.folder.iterdir())
+            while process.poll() is None and not begun():
+                time.sleep(0.01)
+            process.send_signal(number)
+            self.assertEqual(process.wait(timeout=60), code, process.communicate())
+            self.assertFalse(self.file(name).exists())
+            if number == signal.SIGINT:
+                self.assertFalse(begun())
+
+    def test_refusals_are_one_line(self):
+        self.expect_bad(*self.arguments("x", "verify:3"), says=["--requests: found 'verify:3', want prefill:"])
+        self.expect_bad(*self.arguments("x"), "--distribution", "uniform", says=["found 'uniform', want normal"])
+        self.expect_bad(*self.arguments("x", "prefill:65537"), says=["found 65537", "max_model_len = 65536"])
+        self.expect_bad(*self.arguments("x"), "--weights", self.folder / "none", says=["no .safetensors file"])
+        self.expect_bad(*self.arguments("x"), "--layer", 3, says=["--weights"])
+        self.config.write_text(json.dumps({**self.CONFIG, "rope_scaling": {"rope_type": "yarn"}}))
+        self.expect_bad(*self.arguments("x"), says=["rope_scaling: factor: found none"])
+        self.config = "kimi-k3"
+        self.expect_bad(*self.arguments("x"), says=["dsa_config: found none"])
+        self.config = "deepseek-v3.2"
+        done = self.expect(KERNEL_FAILED, *self.arguments("x"))
+        self.assertIn("no rotary embedding", done.stderr)
+        self.assertFalse(self.file("x").exists())
+
+
 class Golden(CliTest):
     def test_propose_accept_verify(self):
         golden = self.folder / "golden"

@@ -29,6 +29,11 @@ public:
 
   bool has(const std::string& name) const { return header_.contains(name); }
 
+  /// A value of the metadata; "" without it.
+  std::string metadata(const std::string& key) const {
+    return header_.value("__metadata__", nlohmann::json::object()).value(key, "");
+  }
+
   Tensor read(const std::string& name) {
     const nlohmann::json& entry = header_.at(name);
     Tensor tensor(dtype_of(entry.at("dtype")), entry.at("shape").get<Shape>());

@@ -39,6 +39,7 @@ int run(int argc, char** argv) {
     add_info(app, code);
     add_import(app, code);
     add_export(app, code);
+    add_record(app, code);
     add_replay(app, code);
     add_compare(app, code);
     add_golden(app, code);

@@ -7,6 +7,7 @@
 void add_info(CLI::App& app, int& exit_code);
 void add_import(CLI::App& app, int& exit_code);
 void add_export(CLI::App& app, int& exit_code);
+void add_record(CLI::App& app, int& exit_code);
 void add_replay(CLI::App& app, int& exit_code);
 void add_compare(CLI::App& app, int& exit_code);
 void add_golden(CLI::App& app, int& exit_code);

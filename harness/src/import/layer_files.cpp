@@ -10,6 +10,7 @@
 #include "dsakit/reference/index_cache.hpp"
 #include "dsakit/reference/mxfp4.hpp"
 #include "json.hpp"
+#include "layer_places.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -85,43 +86,6 @@ constexpr LayerWeight kWeights[] = {
     {"o_proj", "weight", "o_proj"},
 };
 
-struct LayerKind {
-  std::string logits; ///< index_logits_decode | index_logits_prefill
-  bool mxfp4, q_lora, gate;
-};
-
-/// What the file leaves to spec 11, and what its `config` says.
-void read_contract(Draft& draft, const LayerKind& kind) {
-  const std::string encoding = draft.config["fp8_encoding"];
-  draft.contract = {{"activation_dtype", "bf16"},
-                    {"dcp_interleave", "1"},
-                    {"dcp_world", "1"},
-                    {"empty_row", "zero"},
-                    {"gate_rounding", "two"},
-                    {"hadamard", "none"},
-                    {"index_fp8_encoding", encoding},
-                    {"index_k_floor", "1e-4"},
-                    {"index_k_norm", draft.config["index_k_norm_type"]},
-                    {"index_page_layout", "block_flat"},
-                    {"index_q_floor", "1e-10"},
-                    {"lse_base", "e"},
-                    {"mla_fp8_encoding", encoding},
-                    {"mla_record", "fp8_ds_mla"},
-                    {"page_size", draft.config["page_size"]},
-                    {"qmax", encoding == "e4m3fnuz" ? "224" : "448"},
-                    {"rmsnorm_rounding", "two"},
-                    {"scale_kind", "ue8m0"},
-                    {"tie_rule", "smaller_index"},
-                    {"topk_order", "rank"},
-                    {"weight_fold", "bf16_intermediate"}};
-  if (kind.mxfp4) {
-    draft.contract["index_page_layout"] = "flat";
-    for (const char* of_fp8 :
-         {"index_fp8_encoding", "index_k_floor", "index_q_floor", "scale_kind", "weight_fold"})
-      draft.contract.erase(of_fp8);
-  }
-}
-
 bool has_attribute(const Operation& operation, std::string_view key) {
   return operation.output_attributes.find(key) != std::string_view::npos;
 }
@@ -132,40 +96,6 @@ bool has_operation(std::string_view operation, const LayerKind& kind) {
   if (operation == "output_gate" || operation == "gate_proj") return kind.gate;
   if (operation == "index_weights_fold") return !kind.mxfp4;
   return true;
-}
-
-/// A tensor of the file and one of its places.
-struct Placement {
-  std::string tensor;
-  std::string operation;
-  Side side;
-  std::string name;
-};
-
-/// Those of a step in the order of the tables, dense operations that are not whole among them.
-std::vector<Placement> placements_of(const Draft& draft, const std::string& prefix,
-                                     const LayerKind& kind) {
-  std::vector<Placement> placements;
-  const auto add = [&](const std::string& tensor, std::string_view operation, Side side,
-                       std::string_view name) {
-    if (has_operation(operation, kind) && draft.has(tensor))
-      placements.push_back({tensor, operation == "LOGITS" ? kind.logits : std::string(operation),
-                            side, std::string(name)});
-  };
-  for (const LayerTensor& known : kTensors) {
-    std::string_view places = known.places;
-    while (!places.empty()) {
-      const std::string_view place = places.substr(0, places.find(' '));
-      places.remove_prefix(std::min(place.size() + 1, places.size()));
-      const bool is_input = place.find("/inputs/") != std::string_view::npos;
-      add(prefix + std::string(known.tensor), place.substr(0, place.find('/')),
-          is_input ? Side::inputs : Side::outputs, place.substr(place.rfind('/') + 1));
-    }
-  }
-  if (!kind.gate) add(prefix + "attn_value", "o_proj", Side::inputs, "attn_value");
-  for (const LayerWeight& weight : kWeights)
-    add("weights." + std::string(weight.weight), weight.operation, Side::inputs, weight.input);
-  return placements;
 }
 
 /// All tensors of the operation are in the file. It need not hold those of a dense one.
@@ -194,7 +124,8 @@ bool is_dense(std::string_view operation) {
 }
 
 void place_step(Draft& draft, const std::string& prefix, std::int64_t step, const LayerKind& kind) {
-  const std::vector<Placement> placements = placements_of(draft, prefix, kind);
+  const std::vector<Placement> placements =
+      layer_placements([&](const std::string& tensor) { return draft.has(tensor); }, prefix, kind);
   for (const Placement& placement : placements) {
     const Operation* known = find_operation(placement.operation);
     if (known && is_dense(known->name) && !is_whole(placements, *known)) continue;
@@ -206,15 +137,6 @@ void place_step(Draft& draft, const std::string& prefix, std::int64_t step, cons
     }
     draft.place({step, placement.operation}, placement.side, placement.name, placement.tensor,
                 attributes);
-  }
-  const OperationId norm{step, "index_key_norm"};
-  draft.input(norm, "norm_weight", "weights.k_index_norm.weight");
-  draft.input(norm, "norm_bias", "weights.k_index_norm.bias");
-  if (kind.mxfp4) { // scores take the raw weights and the query's own scales (spec 3.3)
-    draft.input({step, kind.logits}, "index_weights", prefix + "index_weights");
-    draft.input({step, kind.logits}, "index_q_scale", prefix + "index_q_scale");
-  } else {
-    draft.input({step, "index_weights_fold"}, "index_q_scale", prefix + "index_q_scale");
   }
 }
 
@@ -360,6 +282,71 @@ Status add_rows(Draft& draft, const std::string& prefix, std::int64_t step, cons
 
 } // namespace
 
+std::vector<Placement> layer_placements(const std::function<bool(const std::string&)>& has,
+                                        const std::string& prefix, const LayerKind& kind) {
+  std::vector<Placement> placements;
+  const auto add = [&](const std::string& tensor, std::string_view operation, Side side,
+                       std::string_view name) {
+    if (has_operation(operation, kind) && has(tensor))
+      placements.push_back({tensor, operation == "LOGITS" ? kind.logits : std::string(operation),
+                            side, std::string(name)});
+  };
+  for (const LayerTensor& known : kTensors) {
+    std::string_view places = known.places;
+    while (!places.empty()) {
+      const std::string_view place = places.substr(0, places.find(' '));
+      places.remove_prefix(std::min(place.size() + 1, places.size()));
+      const bool is_input = place.find("/inputs/") != std::string_view::npos;
+      add(prefix + std::string(known.tensor), place.substr(0, place.find('/')),
+          is_input ? Side::inputs : Side::outputs, place.substr(place.rfind('/') + 1));
+    }
+  }
+  if (!kind.gate) add(prefix + "attn_value", "o_proj", Side::inputs, "attn_value");
+  for (const LayerWeight& weight : kWeights)
+    add("weights." + std::string(weight.weight), weight.operation, Side::inputs, weight.input);
+  add("weights.k_index_norm.weight", "index_key_norm", Side::inputs, "norm_weight");
+  add("weights.k_index_norm.bias", "index_key_norm", Side::inputs, "norm_bias");
+  if (kind.mxfp4) { // scores take the raw weights and the query's own scales (spec 3.3)
+    add(prefix + "index_weights", "LOGITS", Side::inputs, "index_weights");
+    add(prefix + "index_q_scale", "LOGITS", Side::inputs, "index_q_scale");
+  } else {
+    add(prefix + "index_q_scale", "index_weights_fold", Side::inputs, "index_q_scale");
+  }
+  return placements;
+}
+
+ContractValues layer_contract(const LayerKind& kind, const std::string& fp8_encoding,
+                              const std::string& page_size) {
+  ContractValues contract = {{"activation_dtype", "bf16"},
+                             {"dcp_interleave", "1"},
+                             {"dcp_world", "1"},
+                             {"empty_row", "zero"},
+                             {"gate_rounding", "two"},
+                             {"hadamard", "none"},
+                             {"index_fp8_encoding", fp8_encoding},
+                             {"index_k_floor", "1e-4"},
+                             {"index_k_norm", kind.index_k_norm},
+                             {"index_page_layout", "block_flat"},
+                             {"index_q_floor", "1e-10"},
+                             {"lse_base", "e"},
+                             {"mla_fp8_encoding", fp8_encoding},
+                             {"mla_record", "fp8_ds_mla"},
+                             {"page_size", page_size},
+                             {"qmax", fp8_encoding == "e4m3fnuz" ? "224" : "448"},
+                             {"rmsnorm_rounding", "two"},
+                             {"scale_kind", "ue8m0"},
+                             {"tie_rule", "smaller_index"},
+                             {"topk_order", "rank"},
+                             {"weight_fold", "bf16_intermediate"}};
+  if (kind.mxfp4) {
+    contract["index_page_layout"] = "flat";
+    for (const char* of_fp8 :
+         {"index_fp8_encoding", "index_k_floor", "index_q_floor", "scale_kind", "weight_fold"})
+      contract.erase(of_fp8);
+  }
+  return contract;
+}
+
 Result<bool> place_layer_file(Draft& draft) {
   const std::string kind_text = draft.metadata("kind");
   if (!draft.file().metadata().count("config") || (kind_text != "decode" && kind_text != "prefill"))
@@ -377,9 +364,9 @@ Result<bool> place_layer_file(Draft& draft) {
   draft.config["softmax_scale"] = draft.metadata("softmax_scale");
 
   const LayerKind kind{"index_logits_" + kind_text, draft.config["use_fp4"] == "true",
-                       draft.config["q_lora_rank"] != "null",
-                       draft.config["output_gate"] == "true"};
-  read_contract(draft, kind);
+                       draft.config["q_lora_rank"] != "null", draft.config["output_gate"] == "true",
+                       draft.config["index_k_norm_type"]};
+  draft.contract = layer_contract(kind, draft.config["fp8_encoding"], draft.config["page_size"]);
 
   std::set<std::int64_t> steps;
   for (const auto& [tensor, entry] : draft.file().tensors()) {

@@ -110,9 +110,10 @@ Result<std::vector<std::string>> check_layer(const LayerConfig& config, const To
 
 Result<LayerContract> parse_layer_contract(const ContractValues& values,
                                            MlaScaleRead mla_scale_read) {
-  auto mxfp4_pages = parse_mxfp4_pages(values);
-  if (!mxfp4_pages) return mxfp4_pages.status();
-  const IndexPageLayout layout = mxfp4_pages->index_page_layout;
+  auto layout = parse_index_page_layout(values);
+  if (!layout) return layout.status();
+  auto page_size = parse_page_size(values);
+  if (!page_size) return page_size.status();
   auto mla = parse_mla_quant(values);
   if (!mla) return mla.status();
   auto lse_base = parse_lse_base(values);
@@ -126,13 +127,15 @@ Result<LayerContract> parse_layer_contract(const ContractValues& values,
   auto order = parse_topk_order(values);
   if (!order) return order.status();
   const auto with = [&](std::variant<Fp8Indexer, Mxfp4Indexer> indexer) {
-    return LayerContract{indexer, *mla,     mla_scale_read, *lse_base, mxfp4_pages->page_size,
+    return LayerContract{indexer, *mla,     mla_scale_read, *lse_base, *page_size,
                          *dtype,  *rmsnorm, *gate,          *order};
   };
-  if (layout == IndexPageLayout::flat || layout == IndexPageLayout::preshuffle64) {
+  if (*layout == IndexPageLayout::flat || *layout == IndexPageLayout::preshuffle64) {
+    auto pages = parse_mxfp4_pages(values);
+    if (!pages) return pages.status();
     auto quant = parse_mxfp4_quant(values);
     if (!quant) return quant.status();
-    return with(Mxfp4Indexer{*mxfp4_pages, *quant});
+    return with(Mxfp4Indexer{*pages, *quant});
   }
   auto key = parse_index_key_quant(values);
   if (!key) return key.status();

@@ -1,0 +1,22 @@
+// The weights of a recorded layer: random, or a checkpoint's.
+#pragma once
+
+#include <string>
+
+#include "dsakit/core/status.hpp"
+#include "dsakit/reference/layer_config.hpp"
+
+namespace dsakit::harness {
+
+/// Projections are normal with variance 1 / inputs, norms lie around 1 (a bias around 0). `config`
+/// is of one rank.
+reference::LayerWeights random_layer_weights(const reference::LayerConfig& config,
+                                             std::uint64_t seed);
+
+/// The tensors "...layers.<layer>.self_attn.*" of the *.safetensors files in `folder`, under our
+/// names. bad_input where one is missing, occurs twice or has other extents; unsupported for a
+/// projection that is not bf16, which recordings do not hold.
+Result<reference::LayerWeights> read_layer_weights(const reference::LayerConfig& config,
+                                                   const std::string& folder, std::int64_t layer);
+
+} // namespace dsakit::harness

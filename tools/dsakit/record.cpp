@@ -1,0 +1,85 @@
+// dsakit record: a synthetic recording of a layer.
+#include <cstdio>
+#include <memory>
+
+#include <unistd.h>
+
+#include "dsakit/harness/model_config.hpp"
+#include "dsakit/harness/record.hpp"
+#include "exit_codes.hpp"
+#include "verbs.hpp"
+
+namespace {
+
+bool is_preset(const std::string& name) {
+  for (const std::string& preset : dsakit::harness::model_presets())
+    if (name == preset) return true;
+  return false;
+}
+
+/// What made the recording, without paths and without what changes no byte.
+std::string command_of(const dsakit::harness::RecordOptions& options) {
+  std::string command = "dsakit record --config ";
+  command += is_preset(options.config) ? options.config : "config.json";
+  command += " --requests " + options.requests + " --seed " + std::to_string(options.seed);
+  if (options.distribution != "normal") command += " --distribution " + options.distribution;
+  if (options.indexer_kv_dtype != "fp8")
+    command += " --indexer-kv-dtype " + options.indexer_kv_dtype;
+  if (options.tensor_parallel_size != 1)
+    command += " --tp " + std::to_string(options.tensor_parallel_size);
+  if (!options.weights.empty()) command += " --weights --layer " + std::to_string(options.layer);
+  return command;
+}
+
+void draw_bar(double done, const std::string& what) {
+  constexpr int kWidth = 30;
+  const int filled = static_cast<int>(done * kWidth);
+  std::fprintf(stderr, "\r[%-*.*s] %3.0f %% %-40.40s", kWidth, filled,
+               "##############################", 100 * done, what.c_str());
+}
+
+int run(dsakit::harness::RecordOptions& options) {
+  options.command = command_of(options);
+  const bool terminal = isatty(STDERR_FILENO);
+  auto notes =
+      dsakit::harness::record(options, terminal ? draw_bar : dsakit::harness::RecordProgress{});
+  if (terminal) std::fprintf(stderr, "\r\033[K");
+  if (!notes) {
+    std::fprintf(stderr, "dsakit record: %s\n", notes.status().what().c_str());
+    return exit_code(notes.status().code());
+  }
+  for (const std::string& note : *notes)
+    std::fprintf(stderr, "dsakit record: note: %s\n", note.c_str());
+  std::printf("wrote %s\n", options.output.c_str());
+  return kExitPass;
+}
+
+} // namespace
+
+void add_record(CLI::App& app, int& exit_code) {
+  auto* verb =
+      app.add_subcommand("record", "Run the reference layer on random inputs and record it");
+  auto options = std::make_shared<dsakit::harness::RecordOptions>();
+  std::string presets;
+  for (const std::string& preset : dsakit::harness::model_presets())
+    presets += preset + ", ";
+  verb->add_option("--config", options->config, presets + "or the path of a model's config.json")
+      ->required();
+  verb->add_option("--requests", options->requests,
+                   "A step for each of prefill:[COUNTx]TOKENS[+NEW], decode:[COUNTx]CONTEXT[+NEW], "
+                   "separated by commas")
+      ->required();
+  verb->add_option("--seed", options->seed, "Of every random number")->required();
+  verb->add_option("--distribution", options->distribution,
+                   "Of hidden states and cached tokens: normal (default), outliers, ties, narrow, "
+                   "zeros, extreme");
+  verb->add_option("--indexer-kv-dtype", options->indexer_kv_dtype, "fp8 (default) or mxfp4");
+  verb->add_option("--tp", options->tensor_parallel_size,
+                   "Record what rank 0 of so many tensor-parallel ranks sees");
+  auto* weights = verb->add_option("--weights", options->weights,
+                                   "Folder of a checkpoint's .safetensors files, instead of random "
+                                   "weights");
+  verb->add_option("--layer", options->layer, "Which layer of the checkpoint")->needs(weights);
+  verb->add_option("-o,--output", options->output, "The recording to write")->required();
+  verb->callback([options, &exit_code] { exit_code = run(*options); });
+}
