@@ -13,5 +13,6 @@ int main(int argc, char** argv) {
     attention_file(argv[1], encoding);
   }
   topk_file(argv[1]);
+  context_parallel_file(argv[1]);
   dense_file(argv[1]);
 }
