@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
     attention_file(argv[1], encoding);
   }
   topk_file(argv[1]);
+  context_parallel_file(argv[1]);
   dense_file(argv[1]);
   mxfp4_file(argv[1]);
 }

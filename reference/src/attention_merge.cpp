@@ -186,7 +186,11 @@ Status dcp_attention_merge_bound(const DcpAttention& in, Accumulation accumulati
           };
           sum += part;
           of_latent += grown(of_weight(r) + of_sum + (world + 2) * u);
-          of_corrected = grown(of_weight(r) + of_sum + of_rounded_lse + 2 * u);
+          // Whatever the rounded lse hides, a weight lies between 0 and 1.
+          const double any_weight =
+              std::fabs(found) * std::max(of.weight[r], 1 - of.weight[r]) + underflow;
+          of_corrected =
+              std::min(grown(of_weight(r) + of_sum + of_rounded_lse + 2 * u), any_weight);
           of_corrected += ulp_of(std::fabs(part) + of_corrected, mantissa) / 2;
         }
         if (corrected) corrected[of_rank(in, rank, at) * in.dim + d] = of_corrected;

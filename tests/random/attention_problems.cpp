@@ -54,7 +54,10 @@ void draw_topk(TinyRecording& r, Draw& d) {
   op.inputs["row_lens"] = tensor(Dtype::int32, {rows}, row_lens);
   auto& indices = op.outputs[open ? "topk_indices.other" : "topk_indices"];
   indices = to_fill(Dtype::int32, {rows, k});
-  if (open) indices.attributes["output"] = "topk_indices";
+  if (open)
+    indices.attributes["output"] = "topk_indices";
+  else if (d.one_in(2))
+    op.outputs["dcp_scores"] = to_fill(Dtype::float32, {rows, k});
 }
 
 void draw_mla_cache_write(TinyRecording& r, Draw& d) {
@@ -76,6 +79,12 @@ void draw_topk_slots(TinyRecording& r, Draw& d) {
   const std::int64_t page_size = draw_page_size(r, d);
   const std::int64_t requests = d.between(1, 4), columns = d.between(1, 5);
   const std::int64_t rows = d.count(12), k = d.between(1, 300), pages = 23;
+  const bool sharded = d.one_in(2);
+  const std::int64_t world = sharded ? d.any<std::int64_t>({1, 2, 3, 8, 64}) : 1;
+  if (sharded) {
+    r.contract["dcp_world"] = std::to_string(world);
+    r.contract["dcp_interleave"] = d.any({"1", "3", "16", "64"});
+  }
   const bool judged = d.one_in(2); // with row_lens; without it anything may stand in the indices
   std::vector<std::int32_t> indices, row_request, row_lens;
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -85,7 +94,7 @@ void draw_topk_slots(TinyRecording& r, Draw& d) {
     for (std::int64_t i = 0; i < k; ++i) {
       const std::int64_t length = row_lens.back();
       const std::int64_t position = judged ? (length == 0 || d.one_in(9) ? -1 : d.below(length))
-                                           : d.between(-2, (columns + 1) * page_size);
+                                           : d.between(-2, (columns + 1) * page_size * world);
       indices.push_back(static_cast<std::int32_t>(position));
     }
   }
@@ -98,6 +107,9 @@ void draw_topk_slots(TinyRecording& r, Draw& d) {
   op.outputs["slots"] = to_fill(Dtype::int32, {rows, k});
   if (d.one_in(3))
     op.outputs["slots"].attributes["block_stride"] = std::to_string(page_size + d.below(100));
+  if (sharded) op.outputs["slots"].attributes["dcp_rank"] = std::to_string(d.below(world));
+  if (d.one_in(2)) op.outputs["compact_slots"] = to_fill(Dtype::int32, {rows, k});
+  if (d.one_in(2)) op.outputs["counts"] = to_fill(Dtype::int32, {rows});
 }
 
 void draw_sparse_attention(TinyRecording& r, Draw& d) {
@@ -138,6 +150,62 @@ void draw_sparse_attention(TinyRecording& r, Draw& d) {
   auto lse = to_fill(Dtype::float32, {rows, heads});
   lse.attributes = latent.attributes;
   op.outputs = {{"latent", latent}, {"lse", lse}};
+}
+
+void draw_dcp_topk_merge(TinyRecording& r, Draw& d) {
+  r.contract["topk_order"] = d.any({"rank", "ascending"});
+  const std::int64_t ranks = d.any<std::int64_t>({1, 2, 3, 8}), rows = d.count(5);
+  const std::int64_t k = d.one_in(8) ? 1000 : d.between(1, 90);
+  const std::int64_t padding = d.any<std::int64_t>({0, 9, 2}); // one in so many; 0: none
+  std::vector<float> scores(static_cast<std::size_t>(ranks * rows * k));
+  std::vector<std::int32_t> indices(scores.size());
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto positions = d.permutation(ranks * k);
+    for (std::int64_t i = 0; i < ranks * k; ++i) {
+      const auto at = static_cast<std::size_t>((i / k * rows + row) * k + i % k);
+      scores[at] = draw_logit(d);
+      indices[at] = padding && d.one_in(padding)
+                        ? -1
+                        : static_cast<std::int32_t>(positions[static_cast<std::size_t>(i)]);
+    }
+  }
+  auto& op = r.operations["dcp_topk_merge"];
+  op.inputs["rank_scores"] = tensor(Dtype::float32, {ranks, rows, k}, scores);
+  op.inputs["rank_indices"] = tensor(Dtype::int32, {ranks, rows, k}, indices);
+  op.outputs["topk_indices"] = to_fill(Dtype::int32, {rows, k});
+}
+
+void draw_dcp_attention_merge(TinyRecording& r, Draw& d) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  r.contract["lse_base"] = d.any({"e", "2"});
+  const std::int64_t ranks = d.any<std::int64_t>({1, 2, 4, 8, 64}), rows = d.count(4);
+  const std::int64_t heads = d.between(1, 5), dim = d.any<std::int64_t>({1, 64, 300, 512});
+  std::vector<float> lses, values;
+  for (std::int64_t i = 0; i < ranks * rows * heads; ++i) {
+    const bool no_key = d.one_in(4); // and then anything may stand in the latent
+    lses.push_back(no_key ? d.any({-kInf, kInf, kNan}) : 4 * d.value());
+    for (std::int64_t j = 0; j < dim; ++j)
+      values.push_back(no_key ? d.any({kNan, kInf, 1.0F}) : d.value());
+  }
+  const Shape shape = {ranks, rows, heads, dim};
+  const bool wide = d.one_in(2);
+  auto& op = r.operations["dcp_attention_merge"];
+  std::size_t next = 0;
+  op.inputs["rank_latent"] = wide ? tensor(Dtype::float32, shape, values)
+                                  : bf16_tensor(shape, [&] { return values[next++]; });
+  op.inputs["rank_lse"] = tensor(Dtype::float32, {ranks, rows, heads}, lses);
+  auto lse = to_fill(Dtype::float32, {rows, heads});
+  lse.attributes["accumulation"] = d.any({"exact", "fp32"});
+  op.outputs["lse"] = lse;
+  if (d.one_in(2)) {
+    op.outputs["latent"] = to_fill(Dtype::bfloat16, {rows, heads, dim});
+    op.outputs["latent"].attributes = lse.attributes;
+  }
+  if (d.one_in(2)) {
+    op.outputs["corrected"] = to_fill(op.inputs["rank_latent"].tensor.dtype, shape);
+    op.outputs["corrected"].attributes = lse.attributes;
+  }
 }
 
 } // namespace dsakit::testing

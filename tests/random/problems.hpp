@@ -6,8 +6,7 @@
 
 namespace dsakit::testing {
 
-/// A recording with one operation, kOperations[seed % their number], whose outputs are the
-/// reference's.
+/// A recording with one operation, which the seed names, whose outputs are the reference's.
 TinyRecording random_problem(std::uint64_t seed);
 
 void draw_index_query_quant(TinyRecording& r, Draw& draw);
@@ -21,6 +20,8 @@ void draw_topk(TinyRecording& r, Draw& draw);
 void draw_mla_cache_write(TinyRecording& r, Draw& draw);
 void draw_topk_slots(TinyRecording& r, Draw& draw);
 void draw_sparse_attention(TinyRecording& r, Draw& draw);
+void draw_dcp_topk_merge(TinyRecording& r, Draw& draw);
+void draw_dcp_attention_merge(TinyRecording& r, Draw& draw);
 void draw_qkv_a_proj(TinyRecording& r, Draw& draw);
 void draw_q_norm(TinyRecording& r, Draw& draw);
 void draw_q_b_proj(TinyRecording& r, Draw& draw);

@@ -2,6 +2,7 @@
 // a replay has nothing to find. One that fails is a fault of a kernel, a bound or an adapter.
 //   DSAKIT_RANDOM_PROBLEMS=N  how many over all operations (1000)
 //   DSAKIT_RANDOM_ONLY=SEED   that one alone
+#include <algorithm>
 #include <cstdlib>
 
 #include "dsakit/harness/operations.hpp"
@@ -13,30 +14,41 @@ namespace {
 
 using DrawProblem = void (*)(TinyRecording&, Draw&);
 
-/// In the order of kOperations.
-constexpr std::array<DrawProblem, kOperations.size()> kDraw = {draw_qkv_a_proj,
-                                                               draw_q_norm,
-                                                               draw_q_b_proj,
-                                                               draw_kv_norm,
-                                                               draw_index_q_proj,
-                                                               draw_index_k_proj,
-                                                               draw_index_w_proj,
-                                                               draw_index_query_quant,
-                                                               draw_index_weights_fold,
-                                                               draw_index_key_norm,
-                                                               draw_index_cache_write,
-                                                               draw_index_cache_gather,
-                                                               draw_index_logits_prefill,
-                                                               draw_index_logits_decode,
-                                                               draw_topk,
-                                                               draw_mla_cache_write,
-                                                               draw_topk_slots,
-                                                               draw_absorb_q,
-                                                               draw_sparse_attention,
-                                                               draw_absorb_v,
-                                                               draw_gate_proj,
-                                                               draw_output_gate,
-                                                               draw_o_proj};
+struct Drawn {
+  std::string_view operation;
+  DrawProblem draw;
+};
+
+constexpr Drawn kDrawn[] = {
+    {"qkv_a_proj", draw_qkv_a_proj},
+    {"q_norm", draw_q_norm},
+    {"q_b_proj", draw_q_b_proj},
+    {"kv_norm", draw_kv_norm},
+    {"index_q_proj", draw_index_q_proj},
+    {"index_k_proj", draw_index_k_proj},
+    {"index_w_proj", draw_index_w_proj},
+    {"index_query_quant", draw_index_query_quant},
+    {"index_weights_fold", draw_index_weights_fold},
+    {"index_key_norm", draw_index_key_norm},
+    {"index_cache_write", draw_index_cache_write},
+    {"index_cache_gather", draw_index_cache_gather},
+    {"index_logits_prefill", draw_index_logits_prefill},
+    {"index_logits_decode", draw_index_logits_decode},
+    {"topk", draw_topk},
+    {"dcp_topk_merge", draw_dcp_topk_merge},
+    {"mla_cache_write", draw_mla_cache_write},
+    {"topk_slots", draw_topk_slots},
+    {"absorb_q", draw_absorb_q},
+    {"sparse_attention", draw_sparse_attention},
+    {"dcp_attention_merge", draw_dcp_attention_merge},
+    {"absorb_v", draw_absorb_v},
+    {"gate_proj", draw_gate_proj},
+    {"output_gate", draw_output_gate},
+    {"o_proj", draw_o_proj},
+};
+static_assert(std::ranges::all_of(kOperations, [](const Operation& operation) {
+  return std::ranges::count(kDrawn, operation.name, &Drawn::operation) == 1;
+}));
 
 /// What such a producer may also have written: the set in another order.
 void reverse_rows(Tensor& indices) {
@@ -75,7 +87,7 @@ protected:
     SCOPED_TRACE("repeat: DSAKIT_RANDOM_ONLY=" + std::to_string(seed) + " random_tests");
     const TinyRecording problem = random_problem(seed);
     harness::ReplayOptions options;
-    const bool second = seed / kOperations.size() % 2;
+    const bool second = seed / std::size(kDrawn) % 2;
     options.host.arch = second ? optimized::Arch::gfx950 : optimized::Arch::gfx942;
     options.host.schedule_seed = seed;
     const harness::Report report = replay(problem, options);
@@ -90,21 +102,20 @@ protected:
 TEST_P(RandomProblems, Agree) {
   if (std::getenv("DSAKIT_RANDOM_ONLY")) {
     const std::uint64_t only = from_environment("DSAKIT_RANDOM_ONLY", 0);
-    if (only % kOperations.size() != GetParam()) GTEST_SKIP() << "a problem of another operation";
+    if (only % std::size(kDrawn) != GetParam()) GTEST_SKIP() << "a problem of another operation";
     check(only);
     return;
   }
   const std::uint64_t problems = from_environment("DSAKIT_RANDOM_PROBLEMS", 1000);
   std::int64_t compared = 0;
-  for (std::uint64_t seed = GetParam(); seed < problems; seed += kOperations.size())
+  for (std::uint64_t seed = GetParam(); seed < problems; seed += std::size(kDrawn))
     compared += check(seed);
   EXPECT_GT(compared, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Operations, RandomProblems,
-                         ::testing::Range(std::size_t{0}, kOperations.size()),
-                         [](const auto& info) {
-                           return std::string(kOperations[info.param].name);
+                         ::testing::Range(std::size_t{0}, std::size(kDrawn)), [](const auto& info) {
+                           return std::string(kDrawn[info.param].operation);
                          });
 
 } // namespace
@@ -113,7 +124,7 @@ TinyRecording random_problem(std::uint64_t seed) {
   TinyRecording r;
   r.contract.clear();
   Draw draw(seed);
-  kDraw[seed % kOperations.size()](r, draw);
+  kDrawn[seed % std::size(kDrawn)].draw(r, draw);
   fill_outputs(r);
   return r;
 }

@@ -1,6 +1,7 @@
 #include "sources.hpp"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "../recording/text.hpp"
 #include "json.hpp"
@@ -208,21 +209,42 @@ Status place_fp8_cast(Draft& draft) {
   return {};
 }
 
+/// Steps 0 to 2 have every slot, by page size and block stride; the steps from 3 on those of one
+/// rank: "dcp<world>_il<interleave>_rank<rank>_<inplace|slots|counts>".
 Status place_index_convert(Draft& draft) {
   struct Step {
     const char* page_size;
     const char* block_stride;
   };
   constexpr Step kSteps[] = {{"64", "64"}, {"64", "80"}, {"16", "64"}};
-  for (std::int64_t step = 0; step < std::ssize(kSteps); ++step) {
-    const auto& [page_size, block_stride] = kSteps[step];
-    const OperationId id{step, "topk_slots"};
-    draft.step_contracts[step]["page_size"] = page_size;
+  std::int64_t step = 0;
+  const auto inputs = [&](const OperationId& id) {
     draft.input(id, "topk_indices", "token_indices");
     draft.input(id, "block_table", "block_table");
     draft.input(id, "row_request", "req_id");
-    draft.output(id, "slots", std::string("slots_bs") + page_size + "_stride" + block_stride,
-                 {{"block_stride", block_stride}});
+  };
+  for (const auto& [page_size, block_stride] : kSteps) {
+    const OperationId id{step, "topk_slots"};
+    const std::string geometry = std::string("bs") + page_size + "_stride" + block_stride;
+    draft.step_contracts[step++]["page_size"] = page_size;
+    inputs(id);
+    draft.output(id, "slots", "slots_" + geometry, {{"block_stride", block_stride}});
+    draft.output(id, "counts", "counts_" + geometry);
+  }
+  for (const std::string& tensor : draft.unplaced()) {
+    char world[10], interleave[10], rank[10];
+    int prefix = 0, end = 0;
+    std::sscanf(tensor.c_str(), "dcp%9[0-9]_il%9[0-9]_rank%9[0-9]_%ninplace%n", world, interleave,
+                rank, &prefix, &end);
+    if (end == 0 || end != std::ssize(tensor)) continue;
+    const std::string of_rank = tensor.substr(0, static_cast<std::size_t>(prefix));
+    const OperationId id{step, "topk_slots"};
+    draft.step_contracts[step++] = {
+        {"page_size", "64"}, {"dcp_world", world}, {"dcp_interleave", interleave}};
+    inputs(id);
+    draft.output(id, "slots", tensor, {{"dcp_rank", rank}});
+    draft.output(id, "compact_slots", of_rank + "slots");
+    draft.output(id, "counts", of_rank + "counts");
   }
   return {};
 }
@@ -261,11 +283,28 @@ Status place_attention(Draft& draft) {
   return {};
 }
 
+/// The ranks' outputs after correction; their sum over the ranks is not in the file. Step 0 in
+/// bf16, the others in fp32, step 2 to base 2.
 Status place_attention_merge(Draft& draft) {
-  draft.contract["lse_base"] = "e";
-  const OperationId id{0, "dcp_attention_merge"};
-  for (const char* input : {"lses", "out", "out_fp32"})
-    draft.input(id, input, input);
+  struct Step {
+    const char* latent;
+    const char* lse;
+    const char* corrected;
+    const char* base;
+  };
+  constexpr Step kSteps[] = {{"out", "lse", "corrected_bf16", "e"},
+                             {"out_fp32", "lse", "corrected_fp32", "e"},
+                             {"out_fp32", "lse_base2", "corrected_fp32_base2", "2"}};
+  const Attributes attributes = {{"accumulation", "fp32"}};
+  for (std::int64_t step = 0; step < std::ssize(kSteps); ++step) {
+    const auto& [latent, lse, corrected, base] = kSteps[step];
+    const OperationId id{step, "dcp_attention_merge"};
+    draft.step_contracts[step]["lse_base"] = base;
+    draft.input(id, "rank_latent", latent);
+    draft.input(id, "rank_lse", "lses");
+    draft.output(id, "lse", lse, attributes);
+    draft.output(id, "corrected", corrected, attributes);
+  }
   return {};
 }
 
@@ -337,12 +376,12 @@ constexpr KnownOp kKnownOps[] = {
     {"indexer_quant_q", "fp8_cast", place_query_quant},
     {"mxfp4_quant", "layer", place_mxfp4_quant},
     {"fp8_cast", "fp8_cast", place_fp8_cast},
-    {"convert_req_index_to_global_index, filter_and_convert_dcp_index, fetch_id_to_ragged",
-     "dcp_topk_merge", place_index_convert},
+    {"convert_req_index_to_global_index, filter_and_convert_dcp_index, fetch_id_to_ragged", "layer",
+     place_index_convert},
     {"top_k_per_row", "layer", place_topk},
     {"sparse_mla_decode", "layer", place_attention},
     {"sparse_mla_prefill", "layer", place_attention},
-    {"dcp_lse_merge", "dcp_attention_merge", place_attention_merge},
+    {"dcp_lse_merge", "layer", place_attention_merge},
     {"layer_norm, rms_norm, sigmoid gate", "layer", place_norms},
 };
 

@@ -21,6 +21,8 @@ const OperationAdapter& index_logits_decode_mxfp4_adapter();
 const OperationAdapter& topk_adapter();
 const OperationAdapter& mla_cache_write_adapter();
 const OperationAdapter& topk_slots_adapter();
+const OperationAdapter& dcp_topk_merge_adapter();
+const OperationAdapter& dcp_attention_merge_adapter();
 const OperationAdapter& sparse_attention_adapter();
 const OperationAdapter& qkv_a_proj_adapter();
 const OperationAdapter& q_norm_adapter();

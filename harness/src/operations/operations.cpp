@@ -18,12 +18,14 @@ const Operation& OperationData::operation() const {
   return *find_recorded(id.operation, contract, names);
 }
 
+const RecordedTensor* OperationData::find_output(std::string_view name) const {
+  for (const auto& [tensor, recorded] : tensors.outputs)
+    if (output_of(tensor, recorded.attributes) == name) return &recorded;
+  return nullptr;
+}
+
 const RecordedTensor& OperationData::output(std::string_view name) const {
-  return std::find_if(tensors.outputs.begin(), tensors.outputs.end(),
-                      [&](const auto& item) {
-                        return output_of(item.first, item.second.attributes) == name;
-                      })
-      ->second;
+  return *find_output(name);
 }
 
 Result<std::vector<double>> OperationAdapter::bound(const OperationData& data,
@@ -50,9 +52,11 @@ const OperationAdapter* find_adapter(std::string_view operation) {
       {"index_logits_decode",
        by_format<index_logits_decode_adapter, index_logits_decode_mxfp4_adapter>},
       {"topk", topk_adapter},
+      {"dcp_topk_merge", dcp_topk_merge_adapter},
       {"mla_cache_write", mla_cache_write_adapter},
       {"topk_slots", topk_slots_adapter},
       {"sparse_attention", sparse_attention_adapter},
+      {"dcp_attention_merge", dcp_attention_merge_adapter},
       {"qkv_a_proj", qkv_a_proj_adapter},
       {"q_norm", q_norm_adapter},
       {"q_b_proj", q_b_proj_adapter},

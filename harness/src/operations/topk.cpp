@@ -76,7 +76,18 @@ public:
                                data.input("row_lens").as<std::int32_t>(),
                                indices.value.tensor.shape[1], *order,
                                indices.value.tensor.as<std::int32_t>()));
-    return std::vector<Expected>{std::move(indices)};
+    std::vector<Expected> outputs;
+    if (data.find_output("dcp_scores")) {
+      Expected scores;
+      scores.output = "dcp_scores";
+      scores.value.tensor = Tensor(Dtype::float32, indices.value.tensor.shape);
+      reference::dcp_scores(logits.as<float>(), logits.shape[0], logits.shape[1], nullptr,
+                            indices.value.tensor.as<std::int32_t>(), indices.value.tensor.shape[1],
+                            scores.value.tensor.as<float>());
+      outputs.push_back(std::move(scores));
+    }
+    outputs.push_back(std::move(indices));
+    return outputs;
   }
 
   Result<Mask> valid_set(const OperationData& data, const Tensor& indices) const override {
@@ -101,11 +112,16 @@ public:
     Tensor indices = poisoned(Dtype::int32, data.output("topk_indices").tensor.shape);
     const auto device_indices = DeviceBuffer::upload(device, indices);
     DSAKIT_TRY(device_indices);
+    const bool wants_scores = data.find_output("dcp_scores") != nullptr;
+    Tensor scores = poisoned(Dtype::float32, wants_scores ? indices.shape : Shape{0});
+    const auto device_scores = DeviceBuffer::upload(device, scores);
+    DSAKIT_TRY(device_scores);
 
     optimized::TopkParams params{};
     params.logits = device_logits->as<float>();
     params.row_ends = row_lens->as<std::int32_t>();
     params.topk_indices = device_indices->as<std::int32_t>();
+    params.dcp_scores = wants_scores ? device_scores->as<float>() : nullptr;
     params.logits_stride = logits.shape[1];
     params.topk_stride = indices.shape[1];
     params.rows = logits.shape[0];
@@ -115,6 +131,8 @@ public:
     auto run = launch(device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "topk_indices", *device_indices, std::move(indices)));
+    if (wants_scores)
+      DSAKIT_TRY(take_output(*run, "dcp_scores", *device_scores, std::move(scores)));
     return run;
   }
 };

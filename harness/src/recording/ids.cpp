@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "dsakit/reference/context_parallel.hpp"
 #include "hdf5.hpp"
 #include "names.hpp"
 
@@ -226,8 +227,10 @@ Status check_row_lens(const Ids& ids) {
 }
 
 /// Positions, where the recording says how long their rows are. Without that anything may stand
-/// there: what has no slot becomes -1 by definition (spec 5.1).
-Status check_positions(const Ids& ids, std::int64_t page_size) {
+/// there: what has no slot becomes -1 by definition (spec 5.1). The table holds a rank's share, of
+/// which the first rank's is the largest.
+Status check_positions(const Ids& ids, std::int64_t page_size,
+                       const reference::DcpRank& first_rank) {
   if (!ids.info(Side::inputs, "row_lens")) return {};
   auto row_lens = ids.input("row_lens");
   if (!row_lens) return row_lens.status();
@@ -239,7 +242,7 @@ Status check_positions(const Ids& ids, std::int64_t page_size) {
   const std::int64_t k = indices->shape[1];
   for (std::int64_t r = 0; r < indices->shape[0]; ++r) {
     const std::int64_t length = row_lens->as<std::int32_t>()[r];
-    if (length > table[1] * page_size)
+    if (reference::dcp_local_length(first_rank, length) > table[1] * page_size)
       return ids.fail("row_lens", at(r), std::to_string(length),
                       "at most the " + std::to_string(table[1] * page_size) +
                           " tokens of a row of block_table");
@@ -251,6 +254,29 @@ Status check_positions(const Ids& ids, std::int64_t page_size) {
           position != -1 && (position < 0 || position >= length))
         return ids.fail("topk_indices", at(r, i), "position " + std::to_string(position),
                         range(-1, std::max<std::int64_t>(length, 0) - 1));
+  }
+  return {};
+}
+
+/// Candidates of all ranks: a position is held by one of them.
+Status check_candidates(const Ids& ids) {
+  auto indices = ids.input("rank_indices");
+  if (!indices) return indices.status();
+  const Shape& shape = indices->shape;
+  for (std::int64_t row = 0; row < shape[1]; ++row) {
+    std::set<std::int32_t> taken;
+    for (std::int64_t rank = 0; rank < shape[0]; ++rank)
+      for (std::int64_t i = 0; i < shape[2]; ++i) {
+        const std::int32_t position =
+            indices->as<std::int32_t>()[(rank * shape[1] + row) * shape[2] + i];
+        const std::string where = to_string(Shape{rank, row, i});
+        if (position < -1)
+          return ids.fail("rank_indices", where, "position " + std::to_string(position),
+                          "-1 or a position");
+        if (position >= 0 && !taken.insert(position).second)
+          return ids.fail("rank_indices", where, "position " + std::to_string(position) + " again",
+                          "each position of a row at most once");
+      }
   }
   return {};
 }
@@ -298,7 +324,10 @@ Status check_ids(const OperationTensors& op, const ContractValues& contract,
   if (operation == "index_logits_decode") return check_logits(ids, op, page_size());
   if (operation == "topk") return check_row_lens(ids);
   if (operation == "mla_cache_write") return check_write(ids, "kv_c", "mla_cache", page_size());
-  if (operation == "topk_slots") return check_positions(ids, page_size());
+  if (operation == "dcp_topk_merge") return check_candidates(ids);
+  if (operation == "topk_slots")
+    return check_positions(ids, page_size(),
+                           {*parse_dcp_world(contract), *parse_dcp_interleave(contract), 0});
   if (operation == "sparse_attention") return check_slots(ids);
   return {};
 }

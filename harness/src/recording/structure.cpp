@@ -61,6 +61,10 @@ Status parse_contract(const Operation& known, const ContractValues& contract) {
   if (takes("index_q_floor")) DSAKIT_TRY(parse_index_query_quant(contract));
   if (takes("mla_fp8_encoding") && takes("qmax")) DSAKIT_TRY(parse_mla_quant(contract));
   if (takes("page_size")) DSAKIT_TRY(parse_page_size(contract));
+  if (has_word(known.optional_contract, "dcp_world")) {
+    DSAKIT_TRY(parse_dcp_world(contract));
+    DSAKIT_TRY(parse_dcp_interleave(contract));
+  }
   for (const std::string& key : words(known.contract))
     DSAKIT_TRY(check_contract_value(key, contract.at(key)));
   return {};
@@ -73,6 +77,10 @@ Status check_keys(const OperationTensors& op, const Operation& known,
   for (const std::string& key : words(known.contract))
     if (!contract.count(key))
       return hdf5::fail(op.path, where, "found no key " + key + ", want it for " + op.id.operation);
+  for (const std::string& key : words(known.optional_contract))
+    for (const std::string& other : words(known.optional_contract))
+      if (contract.count(key) && !contract.count(other))
+        return hdf5::fail(op.path, where, "found no key " + other + ", want it with " + key);
   if (const Status parsed = parse_contract(known, contract); !parsed)
     return hdf5::fail(op.path, where, parsed.what());
   for (const std::string& key : words(known.config)) {
@@ -98,6 +106,7 @@ std::vector<Dtype> wanted_dtypes(std::string_view text, const ContractValues& co
   if (text == "activation") return {activation()};
   if (text == "parameter") return {Dtype::float32, activation()};
   if (text == "weight") return {Dtype::bfloat16, Dtype::float8_e4m3fn, Dtype::float8_e4m3fnuz};
+  if (text == "bf16_or_fp32") return {Dtype::bfloat16, Dtype::float32};
   return {*parse_dtype(text)};
 }
 
@@ -192,36 +201,62 @@ Status check_selection(const OperationTensors& op, const ContractValues& contrac
   return {};
 }
 
-/// One block_stride for all recorded slots: without the attribute that is page_size.
-Status check_block_stride(const OperationTensors& op, std::int64_t page_size) {
+/// A number that all recorded slots of the operation agree on, `otherwise` without the attribute.
+Status check_slots_attribute(const OperationTensors& op, const std::string& name,
+                             std::int64_t otherwise, std::int64_t least, std::int64_t most,
+                             const std::string& want) {
   std::optional<std::int64_t> first;
   for (const TensorInfo& slots : op.outputs) {
-    std::int64_t stride = page_size;
-    if (const auto found = slots.attributes.find("block_stride"); found != slots.attributes.end()) {
+    if (slots.output() != "slots") continue;
+    std::int64_t value = otherwise;
+    if (const auto found = slots.attributes.find(name); found != slots.attributes.end()) {
       const std::string& text = found->second;
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), stride);
-      if (error != std::errc{} || end != text.data() + text.size() || stride < page_size ||
-          stride > std::numeric_limits<std::int32_t>::max())
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+      if (error != std::errc{} || end != text.data() + text.size() || value < least || value > most)
         return hdf5::fail(op.path, slots.object,
-                          "found block_stride " + in_quotes(text) + ", want slots >= page_size " +
-                              std::to_string(page_size));
+                          "found " + name + " " + in_quotes(text) + ", want " + want);
     }
-    if (first.value_or(stride) != stride)
+    if (first.value_or(value) != value)
       return hdf5::fail(op.path, slots.object,
-                        "found block_stride " + std::to_string(stride) + ", want " +
+                        "found " + name + " " + std::to_string(value) + ", want " +
                             std::to_string(*first) + " as in the other slots of the step");
-    first = stride;
+    first = value;
   }
+  return {};
+}
+
+/// The slots between pages, without the attribute page_size; and the rank whose slots they are.
+Status check_slots_attributes(const OperationTensors& op, const ContractValues& contract) {
+  const std::int64_t page_size = *parse_page_size(contract);
+  DSAKIT_TRY(check_slots_attribute(op, "block_stride", page_size, page_size,
+                                   std::numeric_limits<std::int32_t>::max(),
+                                   "slots >= page_size " + std::to_string(page_size)));
+  const std::int64_t last_rank = *parse_dcp_world(contract) - 1;
+  return check_slots_attribute(op, "dcp_rank", 0, 0, last_rank,
+                               "0 to " + std::to_string(last_rank) + " (dcp_world)");
+}
+
+/// A share has the dtype of what it is a share of.
+Status check_corrected(const OperationTensors& op) {
+  const TensorInfo* latent = find_tensor(op.inputs, "rank_latent");
+  for (const TensorInfo& tensor : op.outputs)
+    if (tensor.output() == "corrected" && tensor.dtype != latent->dtype)
+      return hdf5::fail(op.path, tensor.object,
+                        "found dtype " + std::string(name(tensor.dtype)) + ", want " +
+                            std::string(name(latent->dtype)) + " as rank_latent");
   return {};
 }
 
 /// Every output of the operation is there, and nothing that would never be compared.
 Status check_outputs(const OperationTensors& op, const Operation& known) {
   for (const TensorInfo& tensor : op.outputs) {
-    if (!has_word(known.outputs, tensor.output()))
+    if (!has_word(known.outputs, tensor.output()) &&
+        !has_word(known.optional_outputs, tensor.output()))
       return hdf5::fail(op.path, tensor.object,
                         "found output " + in_quotes(tensor.output()) +
-                            ", want one of: " + std::string(known.outputs));
+                            ", want one of: " + std::string(known.outputs) +
+                            (known.optional_outputs.empty() ? "" : " ") +
+                            std::string(known.optional_outputs));
     for (const std::string& key : words(known.output_attributes)) {
       const auto text = tensor.attributes.find(key);
       if (text == tensor.attributes.end())
@@ -276,8 +311,8 @@ Status check_structure(const OperationTensors& op, const ContractValues& contrac
     return hdf5::fail(op.path, object_path(op.id, Side::inputs, "norm_bias"),
                       "is missing, want it for layernorm");
   if (op.id.operation == "topk") DSAKIT_TRY(check_selection(op, contract));
-  if (op.id.operation == "topk_slots")
-    DSAKIT_TRY(check_block_stride(op, *parse_page_size(contract)));
+  if (op.id.operation == "topk_slots") DSAKIT_TRY(check_slots_attributes(op, contract));
+  if (op.id.operation == "dcp_attention_merge") DSAKIT_TRY(check_corrected(op));
 
   SharedExtents extents;
   if (has_word(known->contract, "page_size"))

@@ -9,7 +9,7 @@ namespace dsakit::harness {
 
 /// Shape of a tensor: a name is an extent that all tensors of the operation share, "requests+1" one
 /// more than it; page_size is the contract's. dtype: a dtype name; "fp8" and "activation" are what
-/// the contract says, "parameter" is float32 or the activation dtype.
+/// the contract says, "parameter" is float32 or the activation dtype, "bf16_or_fp32" is either.
 struct TensorRule {
   std::string_view operation;
   std::string_view tensor; ///< inputs and outputs of one name look the same
@@ -111,6 +111,12 @@ inline constexpr TensorRule kTensorRules[] = {
     {"topk", "row_lens", "int32", "rows"},
     {"topk", "topk_indices", "int32", "rows k"},
 
+    {"topk", "dcp_scores", "float32", "rows k"},
+
+    {"dcp_topk_merge", "rank_scores", "float32", "ranks rows k"},
+    {"dcp_topk_merge", "rank_indices", "int32", "ranks rows k"},
+    {"dcp_topk_merge", "topk_indices", "int32", "rows k"},
+
     {"mla_cache_write", "kv_c", "activation", "keys 512"},
     {"mla_cache_write", "k_pe", "activation", "keys 64"},
     {"mla_cache_write", "slot_mapping", "int64", "tokens"},
@@ -121,6 +127,8 @@ inline constexpr TensorRule kTensorRules[] = {
     {"topk_slots", "row_request", "int32", "rows"},
     {"topk_slots", "row_lens", "int32", "rows"},
     {"topk_slots", "slots", "int32", "rows k"},
+    {"topk_slots", "compact_slots", "int32", "rows k"},
+    {"topk_slots", "counts", "int32", "rows"},
 
     {"absorb_q", "q", "activation", "rows heads q_dim"},
     {"absorb_q", "weight", "weight", "kv_b latent"},
@@ -131,6 +139,12 @@ inline constexpr TensorRule kTensorRules[] = {
     {"sparse_attention", "slots", "int32", "rows k"},
     {"sparse_attention", "latent", "bfloat16", "rows heads 512"},
     {"sparse_attention", "lse", "float32", "rows heads"},
+
+    {"dcp_attention_merge", "rank_latent", "bf16_or_fp32", "ranks rows heads dim"},
+    {"dcp_attention_merge", "rank_lse", "float32", "ranks rows heads"},
+    {"dcp_attention_merge", "latent", "bfloat16", "rows heads dim"},
+    {"dcp_attention_merge", "lse", "float32", "rows heads"},
+    {"dcp_attention_merge", "corrected", "bf16_or_fp32", "ranks rows heads dim"},
 
     {"absorb_v", "latent", "activation", "rows heads latent"},
     {"absorb_v", "weight", "weight", "kv_b latent"},

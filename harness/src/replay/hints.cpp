@@ -18,7 +18,8 @@ bool is_recorded(const Producer& producer) {
 
 /// The contract key says something about the operation or its outputs.
 bool takes(const Operation& operation, const std::string& key) {
-  for (std::string_view keys : {operation.contract, operation.output_attributes}) {
+  for (std::string_view keys :
+       {operation.contract, operation.optional_contract, operation.output_attributes}) {
     const auto names = split_names(keys);
     if (std::find(names.begin(), names.end(), key) != names.end()) return true;
   }
@@ -196,6 +197,8 @@ void Hints::make_alternatives() {
   add("mla_fp8_encoding", "e4m3fnuz", "224");
   add("mla_scale_read", "fp32", nullptr);
   add("mla_scale_read", "bf16", nullptr);
+  for (const char* interleave : {"1", "2", "4", "8", "16", "32", "64"})
+    add("dcp_interleave", interleave, nullptr);
   add("lse_base", "e", nullptr);
   add("lse_base", "2", nullptr);
   add("gate_rounding", "one", nullptr);

@@ -114,7 +114,8 @@ Result<ContractOverride> parse_override(const std::string& text) {
   ContractOverride result{key, tensor, text.substr(equals + 1)};
   std::set<std::string> known;
   for (const Operation& operation : kOperations)
-    for (std::string_view keys : {operation.contract, operation.output_attributes})
+    for (std::string_view keys :
+         {operation.contract, operation.optional_contract, operation.output_attributes})
       for (std::string& name : split_names(keys))
         known.insert(std::move(name));
   if (!known.contains(key)) {

@@ -147,9 +147,11 @@ private:
           find_recorded(id.operation, overrides_.contract(reader, id.step),
                         reader.tensors(id, Side::inputs), reader.tensors(id, Side::outputs));
       if (!operation || !wanted(id)) continue;
-      const auto outputs = split_names(operation->outputs);
+      auto outputs = split_names(operation->outputs);
       for (const std::string& output : outputs)
         DSAKIT_TRY(rules_.find(id.operation, output, name(Producer::Kind::kernel)));
+      for (std::string& output : split_names(operation->optional_outputs))
+        outputs.push_back(std::move(output));
       for (const TensorInfo& info : reader.tensors(id, Side::outputs))
         if (std::find(outputs.begin(), outputs.end(), info.output()) != outputs.end())
           for (const auto subject : {Producer::Kind::kernel, Producer::Kind::reference})
@@ -315,7 +317,11 @@ private:
     if (!wanted(id)) return {};
     const Run run{kernel, reference, hints, chained() ? &fed : nullptr};
 
-    for (const std::string& output : split_names(data.operation().outputs)) {
+    std::vector<std::string> outputs = split_names(data.operation().outputs);
+    for (std::string& output : split_names(data.operation().optional_outputs))
+      if (data.find_output(output) || (kernel && kernel->outputs.contains(output)))
+        outputs.push_back(std::move(output));
+    for (const std::string& output : outputs) {
       const auto expected = reference.expected(output);
       if (!expected && expected.status().code() == Code::bad_input) return expected.status();
       Producer ours{Producer::Kind::kernel, nullptr, Accumulation::fp32};

@@ -35,13 +35,20 @@ std::vector<std::int64_t> draw(std::int64_t rows, const RowSample& sample) {
   return drawn;
 }
 
-void keep(Tensor& tensor, const std::vector<std::int64_t>& rows) {
-  const std::size_t row_bytes = tensor.bytes.size() / static_cast<std::size_t>(tensor.shape[0]);
-  for (std::size_t i = 0; i < rows.size(); ++i) // ascending, so that nothing is overwritten early
-    std::memmove(tensor.bytes.data() + i * row_bytes,
-                 tensor.bytes.data() + static_cast<std::size_t>(rows[i]) * row_bytes, row_bytes);
-  tensor.bytes.resize(rows.size() * row_bytes);
-  tensor.shape[0] = static_cast<std::int64_t>(rows.size());
+/// Keeps `rows` of that axis, before which only ranks may come.
+void keep(Tensor& tensor, std::size_t axis, const std::vector<std::int64_t>& rows) {
+  const std::int64_t outer = axis == 0 ? 1 : tensor.shape[0], all = tensor.shape[axis];
+  const std::size_t row_bytes = tensor.bytes.size() / static_cast<std::size_t>(outer * all);
+  std::byte* kept = tensor.bytes.data();
+  for (std::int64_t rank = 0; rank < outer; ++rank)
+    for (const std::int64_t row : rows) { // ascending, so that nothing is overwritten early
+      std::memmove(kept,
+                   tensor.bytes.data() + static_cast<std::size_t>(rank * all + row) * row_bytes,
+                   row_bytes);
+      kept += row_bytes;
+    }
+  tensor.bytes.resize(static_cast<std::size_t>(kept - tensor.bytes.data()));
+  tensor.shape[axis] = static_cast<std::int64_t>(rows.size());
 }
 
 } // namespace
@@ -56,11 +63,13 @@ Result<RecordedOperation> sample_rows(RecordedOperation recorded, const Operatio
     for (auto* side : {&recorded.inputs, &recorded.outputs})
       for (auto& [name, tensor] : *side)
         for (const TensorRule& rule : kTensorRules)
-          if (applies(rule, operation) && rule.tensor == output_of(name, tensor.attributes) &&
-              (rule.shape == axis || rule.shape.starts_with(std::string(axis) + " ")))
-            visit(tensor.tensor);
+          if (applies(rule, operation) && rule.tensor == output_of(name, tensor.attributes)) {
+            const auto axes = split_names(rule.shape);
+            for (std::size_t at = 0; at < axes.size(); ++at)
+              if (axes[at] == axis) visit(tensor.tensor, at);
+          }
   };
-  for_each_row_tensor([&](const Tensor& tensor) { rows = tensor.shape[0]; });
+  for_each_row_tensor([&](const Tensor& tensor, std::size_t at) { rows = tensor.shape[at]; });
   if (rows <= sample.rows) return recorded;
 
   if (operation.name == "index_logits_decode" && !recorded.inputs.contains("row_request")) {
@@ -72,7 +81,7 @@ Result<RecordedOperation> sample_rows(RecordedOperation recorded, const Operatio
     std::copy(requests->begin(), requests->end(), row_request.tensor.as<std::int32_t>());
   }
   const auto kept = draw(rows, sample);
-  for_each_row_tensor([&](Tensor& tensor) { keep(tensor, kept); });
+  for_each_row_tensor([&](Tensor& tensor, std::size_t at) { keep(tensor, at, kept); });
   return recorded;
 }
 

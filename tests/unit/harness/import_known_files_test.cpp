@@ -371,8 +371,38 @@ TEST_F(ImportKnownFiles, SlotsHaveAStepForEachPageGeometry) {
     EXPECT_EQ(read(reader, {step, "topk_slots"}).outputs.at("slots").attributes.at("block_stride"),
               block_stride);
   }
-  EXPECT_EQ(reader.tensors({0, "dcp_topk_merge"}, Side::inputs).size(), 0u);
-  EXPECT_GT(reader.tensors({0, "dcp_topk_merge"}, Side::outputs).size(), 30u);
+  EXPECT_EQ(reader.tensors({0, "layer"}, Side::outputs).size(), 2u); // the ragged list
+}
+
+TEST_F(ImportKnownFiles, EveryRankHasAStepOfItsSlots) {
+  DSAKIT_NEED_RECORDING("kernel_index_convert");
+  const RecordingReader reader = imported("kernel_index_convert");
+  std::set<std::string> ranks;
+  for (std::int64_t step = 3; step < 13; ++step) {
+    const ContractValues contract = reader.contract(step);
+    const RecordedOperation slots = read(reader, {step, "topk_slots"});
+    EXPECT_EQ(slots.outputs.size(), 3u);
+    ranks.insert(contract.at("dcp_world") + "/" + contract.at("dcp_interleave") + "/" +
+                 slots.outputs.at("slots").attributes.at("dcp_rank"));
+  }
+  EXPECT_EQ(ranks, (std::set<std::string>{"2/1/0", "2/1/1", "2/16/0", "2/16/1", "4/1/0", "4/1/3",
+                                          "4/64/0", "4/64/3", "8/4/0", "8/4/7"}));
+  EXPECT_EQ(reader.contract(0).count("dcp_world"), 0u);
+}
+
+TEST_F(ImportKnownFiles, CorrectedAttentionHasAStepForEachDtypeAndBase) {
+  DSAKIT_NEED_RECORDING("kernel_cp_merge");
+  const RecordingReader reader = imported("kernel_cp_merge");
+  const std::pair<Dtype, const char*> steps[] = {
+      {Dtype::bfloat16, "e"}, {Dtype::float32, "e"}, {Dtype::float32, "2"}};
+  for (std::int64_t step = 0; step < 3; ++step) {
+    const auto& [dtype, base] = steps[step];
+    const RecordedOperation merge = read(reader, {step, "dcp_attention_merge"});
+    EXPECT_EQ(reader.contract(step).at("lse_base"), base);
+    EXPECT_EQ(merge.outputs.at("corrected").tensor.dtype, dtype);
+    EXPECT_EQ(merge.outputs.at("lse").attributes.at("accumulation"), "fp32");
+    EXPECT_EQ(merge.inputs.at("rank_lse").tensor.shape, (Shape{4, 5, 4}));
+  }
 }
 
 TEST_F(ImportKnownFiles, NormsHaveAStepForEachRounding) {

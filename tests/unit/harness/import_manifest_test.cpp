@@ -314,7 +314,7 @@ TEST_F(ImportManifest, StepsMayDiffer) {
     "operations": [
       {"operation": "index_cache_write", "inputs": {"index_k": "k", "slot_mapping": "slots"},
        "outputs": {"index_cache": "cache"}},
-      {"operation": "dcp_topk_merge", "step": 3, "contract": {"topk_order": "ascending"},
+      {"operation": "layer", "step": 3, "contract": {"topk_order": "ascending"},
        "inputs": {"logits": "out"}, "outputs": {}}]})";
   ContractValues contract = full_contract();
   contract.erase("accumulation:logits");
@@ -529,7 +529,7 @@ TEST_F(ImportProducer, NameThatNoReaderTakesIsRefused) {
     SafetensorsFile file;
     file.metadata["op"] = "dcp_lse_merge";
     file.add<float>(name, "F32", {1}, {1});
-    EXPECT_EQ(refusal(file).find("found object '/steps/0/dcp_attention_merge/outputs/"), 0u);
+    EXPECT_EQ(refusal(file).find("found object '/steps/0/layer/outputs/"), 0u);
   }
 }
 

@@ -56,8 +56,8 @@ INSTANTIATE_TEST_SUITE_P(
     Shared, ReplayKnownFile,
     ::testing::Values(
         File{"decode_fnuz", 69}, File{"decode_mxfp4", 66}, File{"decode_next_n2", 69},
-        File{"kernel_cache_write", 12}, File{"kernel_cp_merge", 0}, File{"kernel_fp8_cast", 0},
-        File{"kernel_index_convert", 9}, File{"kernel_index_insert_normal", 15},
+        File{"kernel_cache_write", 12}, File{"kernel_cp_merge", 21}, File{"kernel_fp8_cast", 0},
+        File{"kernel_index_convert", 111}, File{"kernel_index_insert_normal", 15},
         File{"kernel_index_insert_shuffle", 12}, File{"kernel_logits_paged_cancel_h32_n1", 5},
         File{"kernel_logits_paged_cancel_h64_n1", 5}, File{"kernel_logits_paged_h32_n1", 3},
         File{"kernel_logits_paged_h64_n2", 3}, File{"kernel_logits_paged_rocm_h32_n1", 5},

@@ -449,12 +449,9 @@ TEST(ContextParallelRecorded, VllmCorrectionsInFp32StayWithinTheBound) {
     expect_within(recorded.file.values<float>(lse_name), lse, lse_bound, lse_used);
     EXPECT_GT(used, 0.05) << name; // and the bound is no wide one
     EXPECT_GT(lse_used, 0.05) << lse_name;
-    // The infinite bounds are those of the two heads whose lse says nothing of the weights.
-    std::set<std::int64_t> open;
-    for (std::size_t i = 0; i < corrected_bound.size(); ++i)
-      if (std::isinf(corrected_bound[i]))
-        open.insert(static_cast<std::int64_t>(i) / in.dim % (in.rows * in.heads));
-    EXPECT_EQ(open, (std::set<std::int64_t>{2 * 4 + 2, 2 * 4 + 3})) << name;
+    // Where the lse says nothing of the weights, any weight from 0 to 1 is right, and no other.
+    const auto wide = index((2 * 4 + 2) * in.dim);
+    EXPECT_NEAR(corrected_bound[wide], 0.75 * std::fabs(latents[wide]), 1e-5) << name;
   }
 }
 

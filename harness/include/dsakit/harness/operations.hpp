@@ -35,6 +35,8 @@ struct OperationData {
   }
   /// Some recorded tensor of that output: all have its shape.
   const RecordedTensor& output(std::string_view name) const;
+  /// nullptr where it was not recorded.
+  const RecordedTensor* find_output(std::string_view name) const;
 };
 
 /// What the reference says of one output.

@@ -90,6 +90,10 @@ Result<GateRounding> parse_gate_rounding(const ContractValues& values);
 Result<LseBase> parse_lse_base(const ContractValues& values);
 Result<TopkOrder> parse_topk_order(const ContractValues& values);
 Result<std::int64_t> parse_page_size(const ContractValues& values);
+/// Ranks that share a request's keys, and how many positions in a row each holds; 1 without the
+/// key: a recording that does not know of ranks.
+Result<std::int64_t> parse_dcp_world(const ContractValues& values);
+Result<std::int64_t> parse_dcp_interleave(const ContractValues& values);
 
 /// What a contract says of one output tensor, from its text.
 Result<Accumulation> parse_accumulation(std::string_view text);

@@ -11,13 +11,15 @@ namespace dsakit {
 /// Space-separated names, so that the table reads as one.
 struct Operation {
   std::string_view name;
-  std::string_view inputs;            ///< required; "a|b": exactly one of them
-  std::string_view optional;          ///< inputs that may be missing
-  std::string_view outputs;           ///< required
-  std::string_view contract;          ///< keys that a recording of it must hold
-  std::string_view config;            ///< numbers that its /config must hold
-  std::string_view output_attributes; ///< contract keys that each output holds for its producer
-  std::string_view format = "";       ///< fp8 or mxfp4, of operations that exist in both
+  std::string_view inputs;                ///< required; "a|b": exactly one of them
+  std::string_view optional;              ///< inputs that may be missing
+  std::string_view outputs;               ///< required
+  std::string_view contract;              ///< keys that a recording of it must hold
+  std::string_view config;                ///< numbers that its /config must hold
+  std::string_view output_attributes;     ///< contract keys that each output holds for its producer
+  std::string_view format = "";           ///< fp8 or mxfp4, of operations that exist in both
+  std::string_view optional_outputs = ""; ///< outputs that a recording may lack
+  std::string_view optional_contract = ""; ///< keys that it may hold, all of them or none
 };
 
 inline constexpr auto kOperations = std::to_array<Operation>({
@@ -58,15 +60,19 @@ inline constexpr auto kOperations = std::to_array<Operation>({
     {"index_logits_decode",
      "index_q_packed index_q_scale index_cache index_weights block_table row_lens", "row_request",
      "logits", "index_page_layout page_size activation_dtype", "", "accumulation", "mxfp4"},
-    {"topk", "logits row_lens", "", "topk_indices", "tie_rule topk_order", "", ""},
+    {"topk", "logits row_lens", "", "topk_indices", "tie_rule topk_order", "", "", "",
+     "dcp_scores"},
+    {"dcp_topk_merge", "rank_scores rank_indices", "", "topk_indices", "topk_order", "", ""},
     {"mla_cache_write", "kv_c k_pe slot_mapping mla_cache", "", "mla_cache",
      "mla_fp8_encoding mla_record page_size activation_dtype qmax", "", ""},
-    {"topk_slots", "topk_indices block_table row_request", "row_lens", "slots", "page_size", "",
-     ""},
+    {"topk_slots", "topk_indices block_table row_request", "row_lens", "slots", "page_size", "", "",
+     "", "compact_slots counts", "dcp_world dcp_interleave"},
     {"absorb_q", "q weight", "weight_scale", "mla_query", "activation_dtype", "", ""},
     {"sparse_attention", "mla_query mla_cache slots", "", "latent lse",
      "mla_fp8_encoding mla_record page_size lse_base", "softmax_scale",
      "accumulation mla_scale_read"},
+    {"dcp_attention_merge", "rank_latent rank_lse", "", "lse", "lse_base", "", "accumulation", "",
+     "latent corrected"},
     {"absorb_v", "latent weight", "weight_scale", "attn_value", "activation_dtype", "", ""},
     {"gate_proj", "hidden_states weight", "weight_scale", "gate", "activation_dtype", "", ""},
     {"output_gate", "attn_value gate", "", "attn_gated", "activation_dtype gate_rounding", "", ""},

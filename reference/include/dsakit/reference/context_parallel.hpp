@@ -83,7 +83,8 @@ Status dcp_attention_correct(const DcpAttention& in, float* lse, void* corrected
 ///   latent:    sum_r |corrected_r| (e^(e_r + E + (world + 2) u) - 1)     quotient, product, sum
 ///   lse:       E + 8 u |ln(S)| (times log2(e) for base two)
 ///   corrected: |corrected_r| (e^(e_r + E + L + 2 u) - 1),  L = u |lse| + the error of lse:
-///              a producer may take the weights from the rounded lse (spec 6)
+///              a producer may take the weights from the rounded lse (spec 6); at most
+///              |latent_r| max(w_r, 1 - w_r), since a weight lies between 0 and 1
 /// and each half an ulp of its storage. A rank with a key also adds 2^-125 (1 + |latent_r|), since
 /// below 2^-126 a weight or a product may become 0. corrected: as above, or nullptr.
 Status dcp_attention_merge_bound(const DcpAttention& in, Accumulation accumulation, double* latent,

@@ -88,6 +88,20 @@ inline Result<double> number_key(const ContractValues& values, const char* key, 
   return value;
 }
 
+/// A whole number of `what` from 1 on.
+inline Result<std::int64_t> count_key(const ContractValues& values, const char* key,
+                                      const char* what) {
+  auto number = number_key(values, key, 1, 1 << 20);
+  if (!number) return number.status();
+  const std::string& text = values.at(key);
+  std::int64_t count = 0;
+  if (std::from_chars(text.data(), text.data() + text.size(), count).ptr !=
+      text.data() + text.size())
+    return bad_input("contract key " + std::string(key) + ": found '" + text +
+                     "', want a whole number of " + what);
+  return count;
+}
+
 /// The divisor of a quantiser that writes `encoding`.
 inline Result<float> qmax_key(const ContractValues& values, Fp8Encoding encoding) {
   auto qmax = number_key(values, "qmax", 1, 448);
@@ -192,14 +206,15 @@ inline Result<TopkOrder> parse_topk_order(const ContractValues& values) {
   return detail::enum_key(values, "topk_order", detail::kTopkOrders);
 }
 inline Result<std::int64_t> parse_page_size(const ContractValues& values) {
-  auto page_size = detail::number_key(values, "page_size", 1, 1 << 20);
-  if (!page_size) return page_size.status();
-  const std::string& text = values.at("page_size");
-  std::int64_t tokens = 0;
-  if (std::from_chars(text.data(), text.data() + text.size(), tokens).ptr !=
-      text.data() + text.size())
-    return bad_input("contract key page_size: found '" + text + "', want a whole number of tokens");
-  return tokens;
+  return detail::count_key(values, "page_size", "tokens");
+}
+inline Result<std::int64_t> parse_dcp_world(const ContractValues& values) {
+  if (!values.count("dcp_world")) return std::int64_t{1};
+  return detail::count_key(values, "dcp_world", "ranks");
+}
+inline Result<std::int64_t> parse_dcp_interleave(const ContractValues& values) {
+  if (!values.count("dcp_interleave")) return std::int64_t{1};
+  return detail::count_key(values, "dcp_interleave", "positions");
 }
 
 inline Result<IndexPages> parse_index_pages(const ContractValues& values) {
