@@ -14,13 +14,22 @@ namespace {
 using DrawProblem = void (*)(TinyRecording&, Draw&);
 
 /// In the order of kOperations.
-constexpr std::array<DrawProblem, kOperations.size()> kDraw = {
-    draw_index_query_quant,   draw_index_weights_fold,
-    draw_index_key_norm,      draw_index_cache_write,
-    draw_index_cache_gather,  draw_index_logits_prefill,
-    draw_index_logits_decode, draw_topk,
-    draw_mla_cache_write,     draw_topk_slots,
-    draw_sparse_attention};
+constexpr std::array<DrawProblem, kOperations.size()> kDraw = {draw_index_query_quant,
+                                                               draw_index_query_quant_mxfp4,
+                                                               draw_index_weights_fold,
+                                                               draw_index_key_norm,
+                                                               draw_index_cache_write,
+                                                               draw_index_cache_write_mxfp4,
+                                                               draw_index_cache_gather,
+                                                               draw_index_cache_gather_mxfp4,
+                                                               draw_index_logits_prefill,
+                                                               draw_index_logits_prefill_mxfp4,
+                                                               draw_index_logits_decode,
+                                                               draw_index_logits_decode_mxfp4,
+                                                               draw_topk,
+                                                               draw_mla_cache_write,
+                                                               draw_topk_slots,
+                                                               draw_sparse_attention};
 
 /// What such a producer may also have written: the set in another order.
 void reverse_rows(Tensor& indices) {
@@ -88,7 +97,9 @@ TEST_P(RandomProblems, Agree) {
 INSTANTIATE_TEST_SUITE_P(Operations, RandomProblems,
                          ::testing::Range(std::size_t{0}, kOperations.size()),
                          [](const auto& info) {
-                           return std::string(kOperations[info.param].name);
+                           const Operation& operation = kOperations[info.param];
+                           const bool mxfp4 = operation.format == "mxfp4";
+                           return std::string(operation.name) + (mxfp4 ? "_mxfp4" : "");
                          });
 
 } // namespace
