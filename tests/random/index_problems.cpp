@@ -1,6 +1,7 @@
 // Problems of the indexer, from queries and keys to logits.
 #include <algorithm>
 
+#include "index_rows.hpp"
 #include "problems.hpp"
 
 namespace dsakit::testing {
@@ -58,10 +59,6 @@ Pages draw_pages(TinyRecording& r, Draw& d) {
   const std::int64_t before = d.one_in(3) ? 16 * d.below(9) : 0;
   const std::int64_t after = d.one_in(3) ? 16 * d.below(9) : 0;
   return {page_size, before + page_size * 132 + after, before};
-}
-
-std::int64_t draw_heads(Draw& d) {
-  return d.any<std::int64_t>({1, 2, 3, 8, 12, 16, 17, 32, 33, 64});
 }
 
 /// Queries, folded weights, and the logits that they give.
@@ -143,25 +140,10 @@ void draw_index_cache_write(TinyRecording& r, Draw& d) {
 void draw_index_cache_gather(TinyRecording& r, Draw& d) {
   const Codes codes = draw_codes(r, d);
   const Pages pages = draw_pages(r, d);
-  const std::int64_t requests = d.between(1, 4), columns = d.between(1, 3), count = 5;
-  std::vector<std::int32_t> cu_seq_lens = {0}, row_request;
-  for (std::int64_t b = 0; b < requests; ++b) {
-    const std::int64_t most = std::min<std::int64_t>(columns * pages.page_size, 60);
-    cu_seq_lens.push_back(cu_seq_lens.back() + static_cast<std::int32_t>(d.count(most)));
-  }
-  const std::int64_t rows = cu_seq_lens.back() + d.below(4); // of no request: stay
+  constexpr std::int64_t kPages = 5;
   auto& op = r.operations["index_cache_gather"];
-  op.inputs["index_cache"] = pages.records(count, codes.encoding, d);
-  op.inputs["block_table"] =
-      tensor(Dtype::int32, {requests, columns}, page_table(requests * columns, count, 8, d));
-  op.inputs["cu_seq_lens"] = tensor(Dtype::int32, {requests + 1}, cu_seq_lens);
-  if (d.one_in(2)) {
-    for (std::int64_t b = 0; b < requests; ++b)
-      row_request.resize(static_cast<std::size_t>(cu_seq_lens[static_cast<std::size_t>(b + 1)]),
-                         static_cast<std::int32_t>(b));
-    row_request.resize(static_cast<std::size_t>(rows), -1);
-    op.inputs["row_request"] = tensor(Dtype::int32, {rows}, row_request);
-  }
+  const std::int64_t rows = draw_gathered_rows(op, pages.page_size, kPages, d);
+  op.inputs["index_cache"] = pages.records(kPages, codes.encoding, d);
   if (d.one_in(2)) {
     op.inputs["k_fp8"] = bytes_tensor({rows, 128}, d);
     op.inputs["k_fp8"].tensor.dtype = codes.dtype;
@@ -175,53 +157,22 @@ void draw_index_cache_gather(TinyRecording& r, Draw& d) {
 void draw_index_logits_prefill(TinyRecording& r, Draw& d) {
   const Codes codes = draw_codes(r, d);
   const std::int64_t rows = d.count(20), keys = d.count(90);
-  std::vector<std::int32_t> ks, ke, origin;
-  std::int64_t columns = 1;
-  const bool moved = d.one_in(2); // with column_origin
-  for (std::int64_t row = 0; row < rows; ++row) {
-    std::int64_t first = d.below(keys + 1), end = d.between(first, keys);
-    if (d.one_in(8)) std::swap(first, end); // an empty window
-    if (d.one_in(12)) first = -3, end = -4; // and one that does not exist
-    ks.push_back(static_cast<std::int32_t>(first));
-    ke.push_back(static_cast<std::int32_t>(end));
-    origin.push_back(
-        moved ? static_cast<std::int32_t>(d.below(std::max<std::int64_t>(first, 0) + 1)) : 0);
-    if (first < end) columns = std::max(columns, end - origin.back());
-  }
   auto& op = r.operations["index_logits_prefill"];
-  draw_scoring(op, rows, columns + d.below(4), codes, d);
+  draw_scoring(op, rows, draw_windows(op, rows, keys, d), codes, d);
   op.inputs["k_fp8"] =
       tensor(codes.dtype, {keys, 128},
              draw<std::uint8_t>(keys * 128, [&] { return d.code(codes.encoding); }));
   op.inputs["k_scale"] =
       tensor(Dtype::float32, {keys}, draw<float>(keys, [&] { return d.power_of_two(); }));
-  op.inputs["ks"] = tensor(Dtype::int32, {rows}, ks);
-  op.inputs["ke"] = tensor(Dtype::int32, {rows}, ke);
-  if (moved) op.inputs["column_origin"] = tensor(Dtype::int32, {rows}, origin);
 }
 
 void draw_index_logits_decode(TinyRecording& r, Draw& d) {
   const Codes codes = draw_codes(r, d);
   const Pages pages = draw_pages(r, d);
-  const std::int64_t requests = d.between(1, 3), columns = d.between(1, 3);
-  const std::int64_t count = requests * columns + 1;
-  const bool mapped = d.one_in(2); // with row_request
-  const std::int64_t rows = mapped ? d.count(8) : requests * d.below(4);
-  std::vector<std::int32_t> row_lens, row_request;
-  std::int64_t longest = 1;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const std::int64_t most = std::min<std::int64_t>(columns * pages.page_size, 150);
-    row_lens.push_back(d.one_in(12) ? -1 : static_cast<std::int32_t>(d.count(most)));
-    row_request.push_back(static_cast<std::int32_t>(d.below(requests)));
-    longest = std::max<std::int64_t>(longest, row_lens.back());
-  }
   auto& op = r.operations["index_logits_decode"];
-  draw_scoring(op, rows, longest + d.below(4), codes, d);
-  op.inputs["index_cache"] = pages.records(count, codes.encoding, d);
-  op.inputs["block_table"] =
-      tensor(Dtype::int32, {requests, columns}, page_table(requests * columns, count, 12, d));
-  op.inputs["row_lens"] = tensor(Dtype::int32, {rows}, row_lens);
-  if (mapped) op.inputs["row_request"] = tensor(Dtype::int32, {rows}, row_request);
+  const DecodeShape shape = draw_decode_rows(op, pages.page_size, d);
+  draw_scoring(op, shape.rows, shape.columns, codes, d);
+  op.inputs["index_cache"] = pages.records(shape.pages, codes.encoding, d);
 }
 
 } // namespace dsakit::testing

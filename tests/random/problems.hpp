@@ -10,12 +10,17 @@ namespace dsakit::testing {
 TinyRecording random_problem(std::uint64_t seed);
 
 void draw_index_query_quant(TinyRecording& r, Draw& draw);
+void draw_index_query_quant_mxfp4(TinyRecording& r, Draw& draw);
 void draw_index_weights_fold(TinyRecording& r, Draw& draw);
 void draw_index_key_norm(TinyRecording& r, Draw& draw);
 void draw_index_cache_write(TinyRecording& r, Draw& draw);
+void draw_index_cache_write_mxfp4(TinyRecording& r, Draw& draw);
 void draw_index_cache_gather(TinyRecording& r, Draw& draw);
+void draw_index_cache_gather_mxfp4(TinyRecording& r, Draw& draw);
 void draw_index_logits_prefill(TinyRecording& r, Draw& draw);
+void draw_index_logits_prefill_mxfp4(TinyRecording& r, Draw& draw);
 void draw_index_logits_decode(TinyRecording& r, Draw& draw);
+void draw_index_logits_decode_mxfp4(TinyRecording& r, Draw& draw);
 void draw_topk(TinyRecording& r, Draw& draw);
 void draw_mla_cache_write(TinyRecording& r, Draw& draw);
 void draw_topk_slots(TinyRecording& r, Draw& draw);

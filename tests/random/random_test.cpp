@@ -17,6 +17,7 @@ using DrawProblem = void (*)(TinyRecording&, Draw&);
 struct Drawn {
   std::string_view operation;
   DrawProblem draw;
+  std::string_view format = ""; ///< as in kOperations
 };
 
 constexpr Drawn kDrawn[] = {
@@ -27,13 +28,18 @@ constexpr Drawn kDrawn[] = {
     {"index_q_proj", draw_index_q_proj},
     {"index_k_proj", draw_index_k_proj},
     {"index_w_proj", draw_index_w_proj},
-    {"index_query_quant", draw_index_query_quant},
+    {"index_query_quant", draw_index_query_quant, "fp8"},
+    {"index_query_quant", draw_index_query_quant_mxfp4, "mxfp4"},
     {"index_weights_fold", draw_index_weights_fold},
     {"index_key_norm", draw_index_key_norm},
-    {"index_cache_write", draw_index_cache_write},
-    {"index_cache_gather", draw_index_cache_gather},
-    {"index_logits_prefill", draw_index_logits_prefill},
-    {"index_logits_decode", draw_index_logits_decode},
+    {"index_cache_write", draw_index_cache_write, "fp8"},
+    {"index_cache_write", draw_index_cache_write_mxfp4, "mxfp4"},
+    {"index_cache_gather", draw_index_cache_gather, "fp8"},
+    {"index_cache_gather", draw_index_cache_gather_mxfp4, "mxfp4"},
+    {"index_logits_prefill", draw_index_logits_prefill, "fp8"},
+    {"index_logits_prefill", draw_index_logits_prefill_mxfp4, "mxfp4"},
+    {"index_logits_decode", draw_index_logits_decode, "fp8"},
+    {"index_logits_decode", draw_index_logits_decode_mxfp4, "mxfp4"},
     {"topk", draw_topk},
     {"dcp_topk_merge", draw_dcp_topk_merge},
     {"mla_cache_write", draw_mla_cache_write},
@@ -47,7 +53,9 @@ constexpr Drawn kDrawn[] = {
     {"o_proj", draw_o_proj},
 };
 static_assert(std::ranges::all_of(kOperations, [](const Operation& operation) {
-  return std::ranges::count(kDrawn, operation.name, &Drawn::operation) == 1;
+  return std::ranges::count_if(kDrawn, [&](const Drawn& drawn) {
+           return drawn.operation == operation.name && drawn.format == operation.format;
+         }) == 1;
 }));
 
 /// What such a producer may also have written: the set in another order.
@@ -115,7 +123,9 @@ TEST_P(RandomProblems, Agree) {
 
 INSTANTIATE_TEST_SUITE_P(Operations, RandomProblems,
                          ::testing::Range(std::size_t{0}, std::size(kDrawn)), [](const auto& info) {
-                           return std::string(kDrawn[info.param].operation);
+                           const Drawn& drawn = kDrawn[info.param];
+                           return std::string(drawn.operation) +
+                                  (drawn.format == "mxfp4" ? "_mxfp4" : "");
                          });
 
 } // namespace
