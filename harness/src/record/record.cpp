@@ -73,6 +73,11 @@ public:
   Result<std::vector<std::string>> run() {
     auto groups = parse_requests(options_.requests);
     if (!groups) return groups.status();
+    for (const RequestGroup& group : *groups)
+      if (group.context + group.added > config_.max_model_len)
+        return bad_input(
+            "--requests: found a request of " + std::to_string(group.context + group.added) +
+            " tokens, want at most the model's " + std::to_string(config_.max_model_len));
     const auto distribution = parse_distribution(options_.distribution);
     if (!distribution)
       return bad_input("--distribution: found '" + options_.distribution + "', want " +

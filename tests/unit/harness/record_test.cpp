@@ -205,7 +205,8 @@ TEST_F(Record, ReplaysGreenInEveryDistributionAndFormat) {
 TEST_F(Record, RefusalsLeaveNothing) {
   RecordOptions bad = options("x.h5");
   bad.requests = "prefill:5000";
-  EXPECT_EQ(refusal(bad), "seq_lens[0]: found 5000, want 0 to max_model_len = 4096");
+  EXPECT_EQ(refusal(bad),
+            "--requests: found a request of 5000 tokens, want at most the model's 4096");
   bad = options("x.h5");
   bad.distribution = "uniform";
   EXPECT_EQ(refusal(bad), "--distribution: found 'uniform', want normal | outliers | ties | narrow "

@@ -61,7 +61,7 @@ struct Problem {
   LayerRun run() const { return run(config); }
 };
 
-TEST(LayerArrangement, NoBudgetOfLogitsChangesABit) {
+TEST(LayerArrangement, S35_S36_NoBudgetOfLogitsChangesABit) {
   for (bool mxfp4 : {false, true}) {
     const Problem p(mxfp4, {40, 3, 70, 31}, {100, 130, 70, 90}, 2, 1);
     OwnedStep want_caches;
@@ -77,7 +77,7 @@ TEST(LayerArrangement, NoBudgetOfLogitsChangesABit) {
   }
 }
 
-TEST(LayerArrangement, DecodeIsTheSameFlattenedNativeAndAsPrefill) {
+TEST(LayerArrangement, S34_DecodeIsTheSameFlattenedNativeAndAsPrefill) {
   for (bool mxfp4 : {false, true}) {
     const Problem p(mxfp4, {2, 1, 2, 0, 1}, {70, 200, 2, 40, 1}, 1, 2);
     const LayerRun want = p.run();
@@ -91,7 +91,7 @@ TEST(LayerArrangement, DecodeIsTheSameFlattenedNativeAndAsPrefill) {
   }
 }
 
-TEST(LayerArrangement, ATokenHasTheSameBitsInEveryBatch) {
+TEST(LayerArrangement, S56_ATokenHasTheSameBitsInEveryBatch) {
   const Problem all(false, {2, 50, 1, 20}, {90, 50, 66, 80}, 0, 3);
   const LayerRun want = all.run();
   for (std::size_t b = 0, row = 0; b < 4;
@@ -123,6 +123,37 @@ TEST(LayerArrangement, ATokenHasTheSameBitsInEveryBatch) {
   }
 }
 
+TEST(LayerArrangement, S29_APrefillInTwoStepsEqualsOne) {
+  for (bool mxfp4 : {false, true}) {
+    const Problem all(mxfp4, {60}, {90}, 0, 12);
+    OwnedStep want_caches;
+    const LayerRun want = all.run(all.config, &want_caches);
+    OwnedStep step = all.step;
+    std::ptrdiff_t row = 0;
+    for (std::int32_t rows : {35, 25}) {
+      const std::ptrdiff_t hidden = all.config.hidden_size;
+      step.tokens = rows;
+      step.query_lens = {rows};
+      step.seq_lens = {static_cast<std::int32_t>(30 + row + rows)};
+      step.hidden_states.assign(all.step.hidden_states.begin() + row * hidden,
+                                all.step.hidden_states.begin() + (row + rows) * hidden);
+      step.slot_mapping.assign(all.step.slot_mapping.begin() + row,
+                               all.step.slot_mapping.begin() + row + rows);
+      const LayerRun got = run_layer(all.config, layer_contract(all.values), all.weights, step);
+      for (const auto& [name, tensor] : got.tensors) {
+        if (name == "index_logits") continue; // narrower in the first step
+        const auto first = row * static_cast<std::ptrdiff_t>(tensor.bytes.size()) / rows;
+        EXPECT_TRUE(std::equal(tensor.bytes.begin(), tensor.bytes.end(),
+                               want.tensors.at(name).bytes.begin() + first))
+            << name << " from row " << row;
+      }
+      row += rows;
+    }
+    EXPECT_EQ(step.index_cache, want_caches.index_cache);
+    EXPECT_EQ(step.mla_cache, want_caches.mla_cache);
+  }
+}
+
 TEST(LayerArrangement, SameBitsForAnyNumberOfThreads) {
   const Problem p(false, {33, 2}, {64, 150}, 0, 4);
   const LayerRun want = p.run();
@@ -132,7 +163,7 @@ TEST(LayerArrangement, SameBitsForAnyNumberOfThreads) {
   }
 }
 
-TEST(LayerRows, PaddingGivesZerosAndNoStaleSelectionSurvives) {
+TEST(LayerRows, S24_S41_PaddingGivesZerosAndNoStaleSelectionSurvives) {
   Problem p(false, {1, 2, 1}, {80, 0, 66}, 3, 5); // the middle request is a replayed graph's
   const auto hidden = static_cast<std::size_t>(p.config.hidden_size);
   for (std::size_t row : {1, 2, 4, 5, 6}) // of no key: whatever they hold
@@ -162,7 +193,7 @@ TEST(LayerRows, PaddingGivesZerosAndNoStaleSelectionSurvives) {
   }
 }
 
-TEST(LayerRows, AShorterStepLeavesNoRowOfALongerOne) {
+TEST(LayerRows, S41_S58_AShorterStepLeavesNoRowOfALongerOne) {
   const Problem longer(false, {30}, {90}, 0, 6);
   Problem shorter(false, {5}, {10}, 2, 7);
   shorter.weights = longer.weights;
@@ -314,7 +345,7 @@ void check_ranks(const Problem& p, const LayerRun& whole, std::int64_t count) {
   }
 }
 
-TEST(LayerRanks, SlicesSummedEqualTheWholeAndRanksAgreeOnTheIndexer) {
+TEST(LayerRanks, S44_SlicesSummedEqualTheWholeAndRanksAgreeOnTheIndexer) {
   std::mt19937 draw(10);
   const auto one_of = [&](std::initializer_list<std::int64_t> values) {
     return *(values.begin() + static_cast<std::ptrdiff_t>(draw() % values.size()));
