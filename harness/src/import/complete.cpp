@@ -4,6 +4,7 @@
 #include <cstring>
 #include <span>
 
+#include "../recording/formats.hpp"
 #include "../recording/structure.hpp"
 
 namespace dsakit::harness {
@@ -212,23 +213,24 @@ void derive_row_request(Draft& draft, const OperationId& id) {
 
 /// PyTorch users often keep fp8, packed fp4 and e8m0 as uint8.
 void name_codes(Draft& draft, const OperationId& id) {
-  const auto name_bytes = [&](auto dtype_of) {
-    for (Side side : {Side::inputs, Side::outputs})
-      for (const TensorInfo& info : draft.tensors(id, side))
-        if (info.dtype == Dtype::uint8)
-          draft.find(info.object)->info.dtype = dtype_of(info.output());
-  };
-  name_bytes([](const std::string& output) {
-    if (output == "k_packed" || output == "index_q_packed") return Dtype::float4_e2m1fn_x2;
-    return output == "k_scale" || output == "index_q_scale" ? Dtype::float8_e8m0fnu : Dtype::uint8;
-  });
+  const auto inputs = draft.tensors(id, Side::inputs);
+  const auto outputs = draft.tensors(id, Side::outputs);
   const ContractValues contract = draft.contract_of(id.step);
+  const Operation* operation = find_recorded(id.operation, contract, inputs, outputs);
+  const bool mxfp4 = operation && operation->format == "mxfp4";
   const auto encoding = contract.find("index_fp8_encoding");
-  if (encoding == contract.end()) return;
-  const Dtype fp8 = encoding->second == "e4m3fnuz" ? Dtype::float8_e4m3fnuz : Dtype::float8_e4m3fn;
-  name_bytes([fp8](const std::string& output) {
-    return output == "k_fp8" || output == "index_q_fp8" ? fp8 : Dtype::uint8;
-  });
+  for (const auto* side : {&inputs, &outputs})
+    for (const TensorInfo& info : *side) {
+      if (info.dtype != Dtype::uint8) continue;
+      const std::string output = info.output();
+      Dtype& dtype = draft.find(info.object)->info.dtype;
+      if (mxfp4 && (output == "k_packed" || output == "index_q_packed"))
+        dtype = Dtype::float4_e2m1fn_x2;
+      if (mxfp4 && (output == "k_scale" || output == "index_q_scale"))
+        dtype = Dtype::float8_e8m0fnu;
+      if (encoding != contract.end() && (output == "k_fp8" || output == "index_q_fp8"))
+        dtype = encoding->second == "e4m3fnuz" ? Dtype::float8_e4m3fnuz : Dtype::float8_e4m3fn;
+    }
 }
 
 } // namespace
