@@ -64,7 +64,7 @@ void write_everything(const std::string& path, WriterOptions options = {}) {
   expect_ok(writer->add(object_path({12, "fp8_cast"}, Side::outputs, "empty"),
                         ramp(Dtype::int64, {0, 4})));
   expect_ok(writer->add(weight_path("o_proj"), ramp(Dtype::bfloat16, {9, 2})));
-  expect_ok(writer->link("/steps/0/layer/inputs/float32", "/steps/12/q_norm/inputs/x"));
+  expect_ok(writer->link("/steps/0/layer/inputs/float32", "/steps/12/fp8_cast/inputs/x"));
   expect_ok(writer->commit());
 }
 
@@ -127,9 +127,9 @@ TEST(Recording, LinkedTensorIsStoredOnce) {
   write_everything(folder / "all.h5");
   auto reader = RecordingReader::open(folder / "all.h5");
   ASSERT_TRUE(reader) << reader.status().what();
-  const auto& linked = reader->tensors({12, "q_norm"}, Side::inputs);
+  const auto& linked = reader->tensors({12, "fp8_cast"}, Side::inputs);
   ASSERT_EQ(linked.size(), 1u);
-  EXPECT_EQ(linked[0].object, "/steps/12/q_norm/inputs/x");
+  EXPECT_EQ(linked[0].object, "/steps/12/fp8_cast/inputs/x");
   EXPECT_EQ(linked[0].stored_as, "/steps/0/layer/inputs/float32");
   auto got = reader->read(linked[0]);
   ASSERT_TRUE(got);
