@@ -3,7 +3,6 @@
 // and in MXFP4: one name, an entry for each format.
 #pragma once
 
-#include <array>
 #include <string_view>
 
 namespace dsakit {
@@ -22,7 +21,7 @@ struct Operation {
   std::string_view optional_contract = ""; ///< keys that it may hold, all of them or none
 };
 
-inline constexpr auto kOperations = std::to_array<Operation>({
+inline constexpr Operation kOperations[] = {
     {"qkv_a_proj", "hidden_states weight", "weight_scale", "qkv_a", "activation_dtype", "", ""},
     {"q_norm", "qkv_a|q_c_raw norm_weight", "", "index_q_input",
      "activation_dtype rmsnorm_rounding", "rms_norm_eps", ""},
@@ -78,7 +77,7 @@ inline constexpr auto kOperations = std::to_array<Operation>({
     {"output_gate", "attn_value gate", "", "attn_gated", "activation_dtype gate_rounding", "", ""},
     {"o_proj", "attn_gated|attn_value weight", "weight_scale", "output", "activation_dtype", "",
      ""},
-});
+};
 
 /// nullptr when no operation has that name. Of two formats FP8's.
 constexpr const Operation* find_operation(std::string_view name) {
