@@ -148,6 +148,14 @@ TEST_F(ImportLayer, LengthsThatDisagree) {
             "steps.0.query_lens, seq_lens: found other forms, want int32 of one shape [requests]");
 }
 
+TEST_F(ImportLayer, TwoTensorsForOneObjectAreRefused) {
+  SafetensorsFile file = layer();
+  file.add("steps.0.output", "BF16", {5, 4}, std::vector<std::uint16_t>(20));
+  file.add("output", "BF16", {5, 4}, std::vector<std::uint16_t>(20));
+  EXPECT_EQ(refusal(file),
+            "/steps/0/layer/outputs/output: found a second tensor 'output', want one");
+}
+
 TEST_F(ImportLayer, ConfigThatIsWrong) {
   SafetensorsFile file = layer();
   file.metadata["config"] = "{";

@@ -514,15 +514,6 @@ TEST_F(ImportProducer, DtypeOfAnotherSizeIsRefused) {
   EXPECT_EQ(refusal(file), "'fnuz_rne': found dtype float32, want float8_e4m3fnuz");
 }
 
-TEST_F(ImportProducer, TwoTensorsForOneObjectAreRefused) {
-  SafetensorsFile file;
-  file.metadata["op"] = "layer_norm, rms_norm, sigmoid gate";
-  file.add<std::uint16_t>("gate_out_cpu", "BF16", {1, 1}, {1});
-  file.add<std::uint16_t>("attn_gated.cpu", "BF16", {1, 1}, {0});
-  EXPECT_EQ(refusal(file), "/steps/0/output_gate/outputs/attn_gated.cpu: found a second tensor "
-                           "'attn_gated.cpu', want one");
-}
-
 TEST_F(ImportProducer, NameThatNoReaderTakesIsRefused) {
   for (const std::string& name : {std::string("a/b"), std::string(".."), std::string(256, 'x'),
                                   std::string("a\0b", 3), std::string("a\nb")}) {
