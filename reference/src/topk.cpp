@@ -87,8 +87,8 @@ Status topk(const float* logits, std::int64_t rows, std::int64_t columns,
 }
 
 void dcp_scores(const float* logits, std::int64_t rows, std::int64_t columns,
-                 const std::int32_t* row_starts, const std::int32_t* topk_indices, std::int64_t k,
-                 float* scores) {
+                const std::int32_t* row_starts, const std::int32_t* topk_indices, std::int64_t k,
+                float* scores) {
   for (std::int64_t i = 0; i < rows * k; ++i) {
     const std::int64_t row = i / k;
     const std::int64_t start = row_starts ? row_starts[row] : 0;

@@ -295,7 +295,7 @@ TEST(OutputGate, ExtremeGatesStayFinite) {
 TEST(SoftmaxScale, FollowsYarnOnlyBeyondFactorOne) {
   EXPECT_EQ(softmax_scale(192, 1), 0.07216878364870322);
   EXPECT_EQ(yarn_mscale(1, 5), 1);
-  EXPECT_EQ(yarn_mscale(40, 0), 1); // mscale_all_dim absent
+  EXPECT_EQ(yarn_mscale(40, 0), 1);                                      // mscale_all_dim absent
   EXPECT_EQ(softmax_scale(192, yarn_mscale(40, 1)), 0.1352337788608801); // as recorded
 }
 

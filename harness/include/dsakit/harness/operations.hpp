@@ -59,7 +59,7 @@ struct StrayWrite {
 
 /// One launch of a kernel.
 struct KernelRun {
-  std::string kernel; ///< or the library that projected
+  std::string kernel;                     ///< or the library that projected
   std::int64_t workgroups = 0;            ///< 0 of a library
   double time_us = 0;                     ///< of the launch alone, by the device's clock
   std::vector<std::string> other_kernels; ///< "name: why it was not taken"

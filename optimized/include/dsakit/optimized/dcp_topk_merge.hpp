@@ -8,8 +8,8 @@
 namespace dsakit::optimized {
 
 /// Order: score descending, -0 as +0, NaN of either sign below -inf and above padding, then the
-/// smaller position; or ascending positions. -1 beyond the candidates. The ranks' lists may be in any order; a position stands in one of them,
-/// once.
+/// smaller position; or ascending positions. -1 beyond the candidates. The ranks' lists may be in
+/// any order; a position stands in one of them, once.
 struct DcpTopkMergeParams {
   const float* rank_scores;         // [world, rows, k]
   const std::int32_t* rank_indices; // [world, rows, k] global positions; negative: padding

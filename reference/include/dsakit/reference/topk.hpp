@@ -20,8 +20,8 @@ Status topk(const float* logits, std::int64_t rows, std::int64_t columns,
 /// scores[r, i] = the logit at topk_indices[r, i], which counts from row_starts[r]; -inf at -1.
 /// What a rank offers to dcp_topk_merge. scores: [rows, k].
 void dcp_scores(const float* logits, std::int64_t rows, std::int64_t columns,
-                 const std::int32_t* row_starts, const std::int32_t* topk_indices, std::int64_t k,
-                 float* scores);
+                const std::int32_t* row_starts, const std::int32_t* topk_indices, std::int64_t k,
+                float* scores);
 
 /// slots[r, i] = page * block_stride + p % page_size for the position p that topk_indices[r, i] has
 /// in the block table of dcp.rank; -1 where another rank holds it, and where it, its column, its
