@@ -58,28 +58,41 @@ int run(dsakit::harness::RecordOptions& options) {
 
 void add_record(CLI::App& app, int& exit_code) {
   auto* verb =
-      app.add_subcommand("record", "Run the reference layer on random inputs and record it");
+      app.add_subcommand("record", "run the reference layer on random inputs and record it");
   auto options = std::make_shared<dsakit::harness::RecordOptions>();
   std::string presets;
   for (const std::string& preset : dsakit::harness::model_presets())
     presets += preset + ", ";
-  verb->add_option("--config", options->config, presets + "or the path of a model's config.json")
-      ->required();
+  verb->add_option("--config", options->config, presets + "or a model's config.json")
+      ->required()
+      ->type_name("NAME|FILE");
   verb->add_option("--requests", options->requests,
-                   "A step for each of prefill:[COUNTx]TOKENS[+NEW], decode:[COUNTx]CONTEXT[+NEW], "
+                   "a step for each of prefill:[COUNTx]TOKENS[+NEW], decode:[COUNTx]CONTEXT[+NEW], "
                    "separated by commas")
       ->required();
-  verb->add_option("--seed", options->seed, "Of every random number")->required();
+  verb->add_option("--seed", options->seed, "of every random number")->required();
   verb->add_option("--distribution", options->distribution,
-                   "Of hidden states and cached tokens: normal (default), outliers, ties, narrow, "
-                   "zeros, extreme");
-  verb->add_option("--indexer-kv-dtype", options->indexer_kv_dtype, "fp8 (default) or mxfp4");
+                   "of hidden states and cached tokens: normal, outliers, ties, narrow, zeros, "
+                   "extreme")
+      ->type_name("NAME")
+      ->capture_default_str();
+  verb->add_option("--indexer-kv-dtype", options->indexer_kv_dtype, "fp8 or mxfp4")
+      ->type_name("NAME")
+      ->capture_default_str();
   verb->add_option("--tp", options->tensor_parallel_size,
-                   "Record what rank 0 of so many tensor-parallel ranks sees");
-  auto* weights = verb->add_option("--weights", options->weights,
-                                   "Folder of a checkpoint's .safetensors files, instead of random "
-                                   "weights");
-  verb->add_option("--layer", options->layer, "Which layer of the checkpoint")->needs(weights);
-  verb->add_option("-o,--output", options->output, "The recording to write")->required();
+                   "record what rank 0 of so many tensor-parallel ranks sees")
+      ->type_name("N")
+      ->capture_default_str();
+  auto* weights =
+      verb->add_option("--weights", options->weights,
+                       "a checkpoint's folder of .safetensors files, instead of random weights")
+          ->type_name("DIR");
+  verb->add_option("--layer", options->layer, "which layer of the checkpoint")
+      ->needs(weights)
+      ->type_name("N");
+  verb->add_option("-o,--output", options->output, "the recording to write")
+      ->required()
+      ->type_name("FILE");
+  verb->footer(kExitCodesHelp);
   verb->callback([options, &exit_code] { exit_code = run(*options); });
 }
