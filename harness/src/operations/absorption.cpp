@@ -3,6 +3,7 @@
 #include "dsakit/optimized/projection.hpp"
 #include "dsakit/reference/dense.hpp"
 #include "launch.hpp"
+#include "projected.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -26,25 +27,9 @@ Sizes sizes_of(const OperationData& data) {
   return sizes;
 }
 
-class AbsorbQ final : public OperationAdapter {
+class AbsorbQ final : public Projected {
 public:
-  Result<std::vector<Expected>> reference(const OperationData& data) const override {
-    std::vector<double> bound;
-    Expected query;
-    query.output = "mla_query";
-    DSAKIT_TRY(exact(data, query.value.unrounded, bound));
-    query.value.tensor = Tensor(data.input("q").dtype, data.output("mla_query").tensor.shape);
-    round_to(query.value.tensor, query.value.unrounded);
-    return std::vector<Expected>{std::move(query)};
-  }
-
-  Result<std::vector<double>> bound(const OperationData& data, std::string_view,
-                                    Accumulation) const override {
-    std::vector<double> values;
-    std::vector<double> bound;
-    DSAKIT_TRY(exact(data, values, bound));
-    return bound;
-  }
+  AbsorbQ() : Projected("mla_query") {}
 
   /// The latent part is a product a head; q_pe is copied beside it.
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
@@ -85,8 +70,8 @@ public:
   }
 
 private:
-  static Status exact(const OperationData& data, std::vector<double>& values,
-                      std::vector<double>& bound) {
+  Status exact(const OperationData& data, std::vector<double>& values,
+               std::vector<double>& bound) const override {
     const auto dtype = parse_activation_dtype(data.contract);
     DSAKIT_TRY(dtype);
     const Sizes s = sizes_of(data);
@@ -102,25 +87,9 @@ private:
   }
 };
 
-class AbsorbV final : public OperationAdapter {
+class AbsorbV final : public Projected {
 public:
-  Result<std::vector<Expected>> reference(const OperationData& data) const override {
-    std::vector<double> bound;
-    Expected value;
-    value.output = "attn_value";
-    DSAKIT_TRY(exact(data, value.value.unrounded, bound));
-    value.value.tensor = Tensor(data.input("latent").dtype, data.output("attn_value").tensor.shape);
-    round_to(value.value.tensor, value.value.unrounded);
-    return std::vector<Expected>{std::move(value)};
-  }
-
-  Result<std::vector<double>> bound(const OperationData& data, std::string_view,
-                                    Accumulation) const override {
-    std::vector<double> values;
-    std::vector<double> bound;
-    DSAKIT_TRY(exact(data, values, bound));
-    return bound;
-  }
+  AbsorbV() : Projected("attn_value") {}
 
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
     DSAKIT_TRY(need_bf16_projection(data));
@@ -155,8 +124,8 @@ public:
   }
 
 private:
-  static Status exact(const OperationData& data, std::vector<double>& values,
-                      std::vector<double>& bound) {
+  Status exact(const OperationData& data, std::vector<double>& values,
+               std::vector<double>& bound) const override {
     const auto dtype = parse_activation_dtype(data.contract);
     DSAKIT_TRY(dtype);
     const Sizes s = sizes_of(data);

@@ -7,6 +7,7 @@
 #include "dsakit/reference/index_logits.hpp"
 #include "index_pages.hpp"
 #include "launch.hpp"
+#include "logits.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -47,12 +48,6 @@ struct Decode {
       decode.in.columns = std::max(decode.in.columns, output.tensor.shape.at(1));
     return decode;
   }
-
-  Shape shape() const { return {in.rows, in.columns}; }
-  std::size_t elements() const { return static_cast<std::size_t>(in.rows * in.columns); }
-  bool in_row(std::int64_t element) const {
-    return element % in.columns < in.row_lens[element / in.columns];
-  }
 };
 
 class IndexLogitsDecode final : public OperationAdapter {
@@ -60,27 +55,18 @@ public:
   Result<std::vector<Expected>> reference(const OperationData& data) const override {
     const auto decode = Decode::load(data);
     DSAKIT_TRY(decode);
-    Expected logits;
-    logits.output = "logits";
-    logits.value.unrounded.resize(decode->elements());
-    DSAKIT_TRY(reference::index_logits_decode<reference::Exact>(decode->pages, decode->in,
-                                                                logits.value.unrounded.data()));
-    logits.value.tensor = Tensor(Dtype::float32, decode->shape());
-    logits.mask.resize(decode->elements());
-    for (std::size_t i = 0; i < decode->elements(); ++i) {
-      logits.value.tensor.as<float>()[i] = static_cast<float>(logits.value.unrounded[i]);
-      logits.mask[i] = decode->in_row(static_cast<std::int64_t>(i));
-    }
-    std::vector<Expected> outputs;
-    outputs.push_back(std::move(logits));
-    return outputs;
+    std::vector<double> values(logit_count(decode->in));
+    DSAKIT_TRY(
+        reference::index_logits_decode<reference::Exact>(decode->pages, decode->in, values.data()));
+    return std::vector<Expected>{expected_logits(
+        decode->in, std::move(values), [&](std::int64_t i) { return in_row(decode->in, i); })};
   }
 
   Result<std::vector<double>> bound(const OperationData& data, std::string_view,
                                     Accumulation accumulation) const override {
     const auto decode = Decode::load(data);
     DSAKIT_TRY(decode);
-    std::vector<double> bound(decode->elements());
+    std::vector<double> bound(logit_count(decode->in));
     DSAKIT_TRY(reference::index_logits_decode_bound(decode->pages, decode->in, accumulation,
                                                     bound.data()));
     return bound;
@@ -104,7 +90,7 @@ public:
         DeviceBuffer::upload(device, reinterpret_cast<const std::byte*>(decode->row_request.data()),
                              decode->row_request.size() * sizeof(std::int32_t));
     DSAKIT_TRY(row_request);
-    const Tensor untouched = poisoned(Dtype::float32, decode->shape());
+    const Tensor untouched = poisoned(Dtype::float32, {decode->in.rows, decode->in.columns});
     const auto device_logits = DeviceBuffer::upload(device, untouched);
     DSAKIT_TRY(device_logits);
 
@@ -135,7 +121,7 @@ public:
     auto run = launch(device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "logits", *device_logits, untouched));
-    note_beyond(*run, "logits", untouched, [&](std::int64_t i) { return decode->in_row(i); });
+    note_beyond(*run, "logits", untouched, [&](std::int64_t i) { return in_row(decode->in, i); });
     return run;
   }
 };

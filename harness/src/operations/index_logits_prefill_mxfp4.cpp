@@ -1,11 +1,10 @@
 // index_logits_prefill in MXFP4: scores of gathered keys, a window a row (spec 3.3).
 #include "dsakit/optimized/index_logits_prefill.hpp"
 
-#include <algorithm>
-
 #include "adapters.hpp"
 #include "dsakit/reference/mxfp4_logits.hpp"
 #include "launch.hpp"
+#include "logits.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -35,14 +34,6 @@ struct Prefill {
     prefill.in.activation_dtype = *dtype;
     return prefill;
   }
-
-  Shape shape() const { return {in.rows, in.columns}; }
-  std::size_t elements() const { return static_cast<std::size_t>(in.rows * in.columns); }
-  bool in_window(std::int64_t element) const {
-    const std::int64_t row = element / in.columns;
-    const std::int64_t key = element % in.columns + (in.column_origin ? in.column_origin[row] : 0);
-    return key >= std::max(in.ks[row], 0) && key < std::min<std::int64_t>(in.ke[row], in.keys);
-  }
 };
 
 class IndexLogitsPrefillMxfp4 final : public OperationAdapter {
@@ -50,25 +41,17 @@ public:
   Result<std::vector<Expected>> reference(const OperationData& data) const override {
     const auto prefill = Prefill::load(data);
     DSAKIT_TRY(prefill);
-    Expected logits;
-    logits.output = "logits";
-    logits.value.unrounded.resize(prefill->elements());
-    DSAKIT_TRY(reference::index_logits_prefill_mxfp4<reference::Exact>(
-        prefill->in, logits.value.unrounded.data()));
-    logits.value.tensor = Tensor(Dtype::float32, prefill->shape());
-    logits.mask.resize(prefill->elements());
-    for (std::size_t i = 0; i < prefill->elements(); ++i) {
-      logits.value.tensor.as<float>()[i] = static_cast<float>(logits.value.unrounded[i]);
-      logits.mask[i] = prefill->in_window(static_cast<std::int64_t>(i));
-    }
-    return std::vector<Expected>{std::move(logits)};
+    std::vector<double> values(logit_count(prefill->in));
+    DSAKIT_TRY(reference::index_logits_prefill_mxfp4<reference::Exact>(prefill->in, values.data()));
+    return std::vector<Expected>{expected_logits(
+        prefill->in, std::move(values), [&](std::int64_t i) { return in_window(prefill->in, i); })};
   }
 
   Result<std::vector<double>> bound(const OperationData& data, std::string_view,
                                     Accumulation accumulation) const override {
     const auto prefill = Prefill::load(data);
     DSAKIT_TRY(prefill);
-    std::vector<double> bound(prefill->elements());
+    std::vector<double> bound(logit_count(prefill->in));
     DSAKIT_TRY(
         reference::index_logits_prefill_mxfp4_bound(prefill->in, accumulation, bound.data()));
     return bound;
@@ -95,7 +78,7 @@ public:
     const Tensor* origin = data.optional_input("column_origin");
     const auto column_origin = DeviceBuffer::upload(device, origin ? *origin : Tensor{});
     DSAKIT_TRY(column_origin);
-    const Tensor untouched = poisoned(Dtype::float32, prefill->shape());
+    const Tensor untouched = poisoned(Dtype::float32, {prefill->in.rows, prefill->in.columns});
     const auto logits = DeviceBuffer::upload(device, untouched);
     DSAKIT_TRY(logits);
 
@@ -122,7 +105,8 @@ public:
     auto run = launch(device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "logits", *logits, untouched));
-    note_beyond(*run, "logits", untouched, [&](std::int64_t i) { return prefill->in_window(i); });
+    note_beyond(*run, "logits", untouched,
+                [&](std::int64_t i) { return in_window(prefill->in, i); });
     return run;
   }
 };

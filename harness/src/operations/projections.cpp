@@ -4,34 +4,17 @@
 #include "adapters.hpp"
 #include "dsakit/reference/dense.hpp"
 #include "launch.hpp"
+#include "projected.hpp"
 
 namespace dsakit::harness {
 namespace {
 
 /// x [rows, in] and weight [out, in] to y, whose axes after the first are those of out.
-class ProjectionAdapter final : public OperationAdapter {
+class ProjectionAdapter final : public Projected {
 public:
   /// `other_x`: the name of x in layers without the operation before.
   ProjectionAdapter(const char* x, const char* y, const char* other_x = nullptr)
-      : x_(x), y_(y), other_x_(other_x) {}
-
-  Result<std::vector<Expected>> reference(const OperationData& data) const override {
-    std::vector<double> bound;
-    Expected y;
-    y.output = y_;
-    DSAKIT_TRY(exact(data, y.value.unrounded, bound));
-    y.value.tensor = Tensor(x_of(data).dtype, data.output(y_).tensor.shape);
-    round_to(y.value.tensor, y.value.unrounded);
-    return std::vector<Expected>{std::move(y)};
-  }
-
-  Result<std::vector<double>> bound(const OperationData& data, std::string_view,
-                                    Accumulation) const override {
-    std::vector<double> values;
-    std::vector<double> bound;
-    DSAKIT_TRY(exact(data, values, bound));
-    return bound;
-  }
+      : Projected(y), x_(x), other_x_(other_x) {}
 
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
     DSAKIT_TRY(need_bf16_projection(data));
@@ -40,7 +23,7 @@ public:
     DSAKIT_TRY(device_x);
     const auto device_weight = DeviceBuffer::upload(device, weight);
     DSAKIT_TRY(device_weight);
-    Tensor y = poisoned(Dtype::bfloat16, data.output(y_).tensor.shape);
+    Tensor y = poisoned(Dtype::bfloat16, data.output(output_).tensor.shape);
     const auto device_y = DeviceBuffer::upload(device, y);
     DSAKIT_TRY(device_y);
 
@@ -50,7 +33,7 @@ public:
                                               device_y->as<std::uint16_t>(), x_of(data).shape[0],
                                               weight.shape[1], weight.shape[0]));
     DSAKIT_TRY(run);
-    DSAKIT_TRY(take_output(*run, y_, *device_y, std::move(y)));
+    DSAKIT_TRY(take_output(*run, output_, *device_y, std::move(y)));
     return run;
   }
 
@@ -61,7 +44,7 @@ private:
   }
 
   Status exact(const OperationData& data, std::vector<double>& values,
-               std::vector<double>& bound) const {
+               std::vector<double>& bound) const override {
     const auto dtype = parse_activation_dtype(data.contract);
     DSAKIT_TRY(dtype);
     const Tensor& x = x_of(data);
@@ -73,7 +56,6 @@ private:
   }
 
   const char* x_;
-  const char* y_;
   const char* other_x_;
 };
 
