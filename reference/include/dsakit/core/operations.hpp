@@ -10,15 +10,15 @@ namespace dsakit {
 /// Space-separated names, so that the table reads as one.
 struct Operation {
   std::string_view name;
-  std::string_view inputs;                ///< required; "a|b": exactly one of them
-  std::string_view optional;              ///< inputs that may be missing
-  std::string_view outputs;               ///< required
-  std::string_view contract;              ///< keys that a recording of it must hold
-  std::string_view config;                ///< numbers that its /config must hold
-  std::string_view output_attributes;     ///< contract keys that each output holds for its producer
-  std::string_view format = "";           ///< fp8 or mxfp4, of operations that exist in both
-  std::string_view optional_outputs = ""; ///< outputs that a recording may lack
-  std::string_view optional_contract = ""; ///< keys that it may hold, all of them or none
+  std::string_view inputs;              ///< required; "a|b": exactly one of them
+  std::string_view optional;            ///< inputs that may be missing
+  std::string_view outputs;             ///< required
+  std::string_view contract;            ///< keys that a recording of it must hold
+  std::string_view config;              ///< numbers that its /config must hold
+  std::string_view output_attributes;   ///< contract keys that each output holds for its producer
+  std::string_view format{};            ///< fp8 or mxfp4, of operations that exist in both
+  std::string_view optional_outputs{};  ///< outputs that a recording may lack
+  std::string_view optional_contract{}; ///< keys that it may hold, all of them or none
 };
 
 inline constexpr Operation kOperations[] = {
