@@ -19,3 +19,7 @@ function(dsakit_flags target)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
   endif()
 endfunction()
+
+# The headers of the standard library that most of the harness, the tools and the tests read.
+set(dsakit_precompiled <algorithm> <cmath> <cstdint> <cstring> <filesystem> <fstream> <functional> <limits> <map>
+  <memory> <optional> <regex> <span> <sstream> <string> <string_view> <vector>)
