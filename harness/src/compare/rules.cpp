@@ -55,7 +55,7 @@ Result<Rule> parse_rule(const json& object) {
     return bad_input("rule \"" + *match + "\": found gate '" + *gate +
                      "', want exact | derived | topk_set");
   try {
-    return Rule{*match, std::regex(*match), std::move(subject), *known, *why};
+    return Rule{*match, std::regex(*match), std::move(subject), *known, {}, *why};
   } catch (const std::regex_error& error) {
     return bad_input("rule \"" + *match + "\": " + error.what());
   }

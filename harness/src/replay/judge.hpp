@@ -50,6 +50,7 @@ struct Case {
   Gate gate;
   Producer got;
   Producer want;
+  Limits limits = {}; ///< of the rule
 };
 
 struct Judged {

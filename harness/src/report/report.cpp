@@ -24,6 +24,7 @@ Summary summarise(const std::vector<ReportLine>& lines, Includes includes) {
     operations.insert(operation);
     summary.comparisons += !line.gate.empty();
     summary.not_passed += line.verdict != Verdict::pass;
+    summary.waived += line.verdict == Verdict::waived;
     summary.mismatches += line.mismatches;
     if (line.used) summary.worst_used = std::max(summary.worst_used.value_or(0), *line.used);
     // All lines of an operation tell of one launch.
@@ -36,14 +37,14 @@ Summary summarise(const std::vector<ReportLine>& lines, Includes includes) {
 } // namespace
 
 std::string_view name(Verdict verdict) {
-  constexpr std::array<std::string_view, 6> names = {"pass",        "fail",  "held",
+  constexpr std::array<std::string_view, 7> names = {"pass",        "fail",  "held",   "waived",
                                                      "unsupported", "error", "skipped"};
   return names[static_cast<std::size_t>(verdict)];
 }
 
 Verdict Report::verdict() const {
   constexpr std::array worst_first = {Verdict::error, Verdict::unsupported, Verdict::fail,
-                                      Verdict::held, Verdict::pass};
+                                      Verdict::held,  Verdict::waived,      Verdict::pass};
   for (const Verdict verdict : worst_first) {
     const auto is = [&](const auto& entry) { return entry.verdict == verdict; };
     if (std::any_of(lines.begin(), lines.end(), is) || std::any_of(files.begin(), files.end(), is))

@@ -3,6 +3,12 @@
 //    "rules": [{"match": "logits(\\..*)?", "gate": "derived", "why": "..."}]}
 // `match` is a regular expression over the whole name of the tensor; the first match wins. With
 // "subject": "kernel" | "reference" | "recorded" a rule is for the comparisons of that side alone.
+// "budget": {"count": N, "fraction": F} lets elements be outside the gate, at most N and at most
+// that part; "relative_l2": X is a limit on the whole tensor. Both are in addition to the gate.
+//
+// Waivers beside "rules", or in a file of their own, let a failure be `waived`:
+//   {"waivers": [{"operation": "topk", "match": "topk_indices\\.x", "reason": "...",
+//                 "expires": "2027-01-31"}]}   (its last day, UTC)
 #pragma once
 
 #include <map>
@@ -13,6 +19,7 @@
 
 #include "dsakit/core/status.hpp"
 #include "dsakit/harness/compare.hpp"
+#include "dsakit/harness/report.hpp"
 
 namespace dsakit::harness {
 
@@ -21,7 +28,19 @@ struct Rule {
   std::regex pattern;
   std::string subject; ///< empty: any
   Gate gate;
-  std::string why;
+  Limits limits = {};
+  std::string why = {};
+  bool used = false;
+};
+
+struct Waiver {
+  std::string source; ///< file, for messages
+  std::string operation;
+  std::string match;
+  std::regex pattern;
+  std::string subject; ///< empty: any
+  std::string reason;
+  std::string expires; ///< YYYY-MM-DD
   bool used = false;
 };
 
@@ -33,13 +52,24 @@ public:
   /// Replaces the rules of the operations that `path` names: a .json file, or a folder of them.
   Status replace_from(const std::string& path);
 
+  /// Puts "REGEX=GATE[,budget=COUNT:FRACTION][,l2=LIMIT]" before all rules. REGEX is over the whole
+  /// of "OPERATION/TENSOR", or of "TENSOR" of any operation.
+  Status add_override(const std::string& text);
+
+  /// Reads a file of waivers.
+  Status add_waivers(const std::string& path);
+
+  /// Makes a failed line `waived` where a waiver names it; one that has expired by `today`
+  /// (YYYY-MM-DD) leaves it a fail and becomes its reason.
+  void waive(ReportLine& line, const std::string& today);
+
   /// The gate of an output of `subject`, and the reason for it; bad_input where no rule matches.
   /// Marks the rule as used.
   Result<const Rule*> find(std::string_view operation, std::string_view tensor,
                            std::string_view subject);
 
   /// One line for each rule that is not built in, of an operation that was asked for, and that
-  /// matched nothing.
+  /// matched nothing; and for each override and waiver that did.
   std::vector<std::string> unused() const;
 
 private:
@@ -53,6 +83,8 @@ private:
   Status add(const std::string& source, const std::string& json, bool built_in);
 
   std::map<std::string, OperationRules, std::less<>> operations_;
+  std::vector<Rule> overrides_;
+  std::vector<Waiver> waivers_;
 };
 
 } // namespace dsakit::harness
