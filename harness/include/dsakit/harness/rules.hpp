@@ -5,13 +5,13 @@
 // "subject": "kernel" | "reference" | "recorded" a rule is for the comparisons of that side alone.
 // "budget": {"count": N, "fraction": F} lets elements be outside the gate, at most N and at most
 // that part; "relative_l2": X is a limit on the whole tensor. Both are in addition to the gate.
-//
-// Waivers beside "rules", or in a file of their own, let a failure be `waived`:
-//   {"waivers": [{"operation": "topk", "match": "topk_indices\\.x", "reason": "...",
-//                 "expires": "2027-01-31"}]}   (its last day, UTC)
+// "band": ACCUMULATION says that a top-k (gate topk_set) was chosen from logits of its producer's
+// own, which differ from the recorded ones by what that accumulation rounds.
+// Waivers (waivers.hpp) may stand beside "rules".
 #pragma once
 
 #include <map>
+#include <optional>
 #include <regex>
 #include <string>
 #include <string_view>
@@ -19,7 +19,7 @@
 
 #include "dsakit/core/status.hpp"
 #include "dsakit/harness/compare.hpp"
-#include "dsakit/harness/report.hpp"
+#include "dsakit/harness/waivers.hpp"
 
 namespace dsakit::harness {
 
@@ -29,18 +29,8 @@ struct Rule {
   std::string subject; ///< empty: any
   Gate gate;
   Limits limits = {};
+  std::optional<Accumulation> band = {}; ///< of a topk_set
   std::string why = {};
-  bool used = false;
-};
-
-struct Waiver {
-  std::string source; ///< file, for messages
-  std::string operation;
-  std::string match;
-  std::regex pattern;
-  std::string subject; ///< empty: any
-  std::string reason;
-  std::string expires; ///< YYYY-MM-DD
   bool used = false;
 };
 
@@ -52,16 +42,12 @@ public:
   /// Replaces the rules of the operations that `path` names: a .json file, or a folder of them.
   Status replace_from(const std::string& path);
 
-  /// Puts "REGEX=GATE[,budget=COUNT:FRACTION][,l2=LIMIT]" before all rules. REGEX is over the whole
-  /// of "OPERATION/TENSOR", or of "TENSOR" of any operation.
+  /// Puts "REGEX=GATE[,budget=COUNT:FRACTION][,l2=LIMIT][,band=ACCUMULATION]" before all rules.
+  /// REGEX is over the whole of "OPERATION/TENSOR", or of "TENSOR" of any operation.
   Status add_override(const std::string& text);
 
-  /// Reads a file of waivers.
-  Status add_waivers(const std::string& path);
-
-  /// Makes a failed line `waived` where a waiver names it; one that has expired by `today`
-  /// (YYYY-MM-DD) leaves it a fail and becomes its reason.
-  void waive(ReportLine& line, const std::string& today);
+  /// The waivers of the rules files, and of --waivers.
+  Waivers waivers;
 
   /// The gate of an output of `subject`, and the reason for it; bad_input where no rule matches.
   /// Marks the rule as used.
@@ -69,7 +55,7 @@ public:
                            std::string_view subject);
 
   /// One line for each rule that is not built in, of an operation that was asked for, and that
-  /// matched nothing; and for each override and waiver that did.
+  /// matched nothing; and for each override and each waiver that did.
   std::vector<std::string> unused() const;
 
 private:
@@ -81,10 +67,10 @@ private:
   };
 
   Status add(const std::string& source, const std::string& json, bool built_in);
+  const Rule* find_override(std::string_view operation, std::string_view tensor);
 
   std::map<std::string, OperationRules, std::less<>> operations_;
   std::vector<Rule> overrides_;
-  std::vector<Waiver> waivers_;
 };
 
 } // namespace dsakit::harness
