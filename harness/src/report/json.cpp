@@ -57,6 +57,14 @@ Json axis_json(const AxisMap& axis) {
   return object;
 }
 
+Json bin_json(const UlpBin& bin) {
+  Json object;
+  object["from"] = bin.from;
+  object["to"] = bin.to;
+  object["elements"] = bin.elements;
+  return object;
+}
+
 Json sample_json(const SamplePair& pair) {
   Json object;
   put(object, "at", pair.at);
@@ -71,6 +79,7 @@ Json quantised_json(const ReportQuantised& quantised) {
   object["codes_wrong"] = quantised.codes_wrong;
   object["scales"] = quantised.scales;
   object["scales_wrong"] = quantised.scales_wrong;
+  object["scales_wrong_percent"] = quantised.scales_wrong_percent();
   object["scales_one_exponent"] = quantised.scales_one_exponent;
   object["values_wrong"] = quantised.values_wrong;
   put(object, "values_worst_abs", std::optional(quantised.values_worst_abs));
@@ -113,6 +122,7 @@ Json line_json(const ReportLine& line) {
   put(object, "used", line.used);
   object["elements"] = line.elements;
   object["mismatches"] = line.mismatches;
+  object["wrong_percent"] = line.wrong_percent();
   object["allowed"] = line.allowed;
   object["moved"] = line.moved;
   put(object, "dtype", line.dtype);
@@ -122,7 +132,7 @@ Json line_json(const ReportLine& line) {
   put(object, "relative_l2_limit", line.relative_l2_limit);
   put(object, "ulp_max", line.ulp_max);
   put(object, "ulp_p99", line.ulp_p99);
-  object["ulp_histogram"] = line.ulp_histogram;
+  object["ulp_histogram"] = array_json(ulp_bins(line.ulp_histogram), bin_json);
   put(object, "ulp_at", line.ulp_at);
   object["anomalies"] = array_json(line.anomalies, anomaly_json);
   object["map"] = array_json(line.map, axis_json);
@@ -160,6 +170,7 @@ Json summary_json(const Summary& summary) {
   Json object;
   object["operations"] = summary.operations;
   object["comparisons"] = summary.comparisons;
+  object["passed"] = summary.passed;
   object["not_passed"] = summary.not_passed;
   object["waived"] = summary.waived;
   object["mismatches"] = summary.mismatches;

@@ -73,7 +73,19 @@ struct ReportQuantised {
   std::int64_t values_wrong = 0;
   double values_worst_abs = 0;
   double values_worst_rel = 0; ///< where want is not 0
+
+  double scales_wrong_percent() const; ///< of `scales`
 };
+
+/// Elements between two distances.
+struct UlpBin {
+  std::int64_t from;
+  std::int64_t to;
+  std::int64_t elements;
+};
+
+/// Those of Comparison::ulp_histogram that are not empty.
+std::vector<UlpBin> ulp_bins(const std::vector<std::int64_t>& histogram);
 
 /// Logits that tie at the threshold of a top-k.
 struct ReportTies {
@@ -131,6 +143,8 @@ struct ReportLine {
   std::string hint;          ///< a likely cause
   std::string reproduce;     ///< command line
   std::optional<double> time_us;
+
+  double wrong_percent() const; ///< mismatches of elements
 };
 
 /// One file of the run.
@@ -150,6 +164,7 @@ struct ReportFile {
 struct Summary {
   std::int64_t operations = 0;  ///< that ran
   std::int64_t comparisons = 0; ///< of tensors
+  std::int64_t passed = 0;      ///< lines
   std::int64_t not_passed = 0;  ///< lines that are neither pass nor skipped
   std::int64_t waived = 0;      ///< of them
   std::int64_t mismatches = 0;  ///< elements outside their gate
