@@ -173,7 +173,7 @@ private:
     std::vector<std::pair<std::size_t, std::string>> headings; // before which row
     for (const ReportLine* line : lines) {
       if (line->verdict == Verdict::skipped) {
-        left_out.push_back(line->operation);
+        left_out.push_back(line->tensor.empty() ? line->operation : line->tensor);
         continue;
       }
       const std::string operation = operation_heading(*line, lines);
@@ -192,7 +192,10 @@ private:
       left_out.erase(std::unique(left_out.begin(), left_out.end()), left_out.end());
       for (std::size_t i = 0; i + 1 < left_out.size(); ++i)
         left_out[i] += ",";
-      text_ += wrapped("skipped (not replayed by this version): ", left_out);
+      text_ += wrapped(report_.verb == "replay"
+                           ? "skipped (not replayed by this version): "
+                           : "skipped (on one side only, or not compared by this version): ",
+                       left_out);
     }
   }
 
@@ -304,8 +307,10 @@ private:
              plural(summary.comparisons, "comparison") + ", " + std::to_string(summary.not_passed) +
              " not passed, " + plural(static_cast<std::int64_t>(report_.files.size()), "file");
     if (report_.files_left_out > 0)
-      text_ += ", " + std::to_string(report_.files_left_out) + " left out after the first failure";
+      text_ += ", " + std::to_string(report_.files_left_out) +
+               (report_.partial ? " left out" : " left out after the first failure");
     text_ += ")\n";
+    if (report_.partial) text_ += "PARTIAL: interrupted; the verdict is of what was compared\n";
   }
 
   const Report& report_;
