@@ -163,10 +163,14 @@ std::optional<Accumulation> passing_accumulation(const Case& c, ReferenceRun& re
   return std::nullopt;
 }
 
-std::string tightest_gate(const Case& c, const Comparison& comparison, ReferenceRun& reference) {
+std::string tightest_gate(const Comparison& comparison) {
   if (std::isinf(comparison.worst_abs)) return "none: non-finite values differ";
+  return "absolute error " + number(comparison.worst_abs);
+}
+
+std::string tightest_gate(const Case& c, const Comparison& comparison, ReferenceRun& reference) {
+  if (c.gate == Gate::exact || std::isinf(comparison.worst_abs)) return tightest_gate(comparison);
   if (c.gate == Gate::topk_set) return "none: the set is wrong";
-  if (c.gate == Gate::exact) return "absolute error " + number(comparison.worst_abs);
   if (const auto accumulation = passing_accumulation(c, reference))
     return "derived with accumulation " + std::string(dsakit::name(*accumulation));
   return number(comparison.used) + " x derived";

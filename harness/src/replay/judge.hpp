@@ -70,6 +70,9 @@ std::optional<Accumulation> passing_accumulation(const Case& c, ReferenceRun& re
 /// The tightest gate that passes: another accumulation, or a multiple of this gate.
 std::string tightest_gate(const Case& c, const Comparison& comparison, ReferenceRun& reference);
 
+/// The same of an exact gate, which needs no reference.
+std::string tightest_gate(const Comparison& comparison);
+
 /// Fills in what `judged` found.
 void fill(ReportLine& line, const Case& c, const Judged& judged);
 
