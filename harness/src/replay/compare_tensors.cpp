@@ -1,7 +1,6 @@
 #include "compare_tensors.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "../recording/text.hpp"
@@ -37,60 +36,44 @@ std::string first_of(const std::vector<std::string>& names) {
          (names.size() > 1 ? " (and " + std::to_string(names.size() - 1) + " more)" : "");
 }
 
-/// What an exact comparison of a whole tensor finds, gathered piece by piece.
+/// An exact comparison of a tensor, piece by piece, and its first mismatches.
 class ExactFold {
 public:
-  explicit ExactFold(Dtype dtype) : dtype_(dtype) {
-    const Tensor zero(dtype, {1});
-    total_.ulp_max = ulps_between(zero, zero, 0); // none for integers
-  }
+  ExactFold(Dtype dtype, const Shape& shape)
+      : dtype_(dtype), shape_(shape), comparer_(Gate::exact, dtype, shape) {}
 
   void add(Bytes got, Bytes want) {
-    const auto elements = static_cast<std::int64_t>(got.size() / size_of(dtype_));
-    if (std::memcmp(got.data(), want.data(), got.size()) == 0) {
-      total_.elements += elements;
-    } else {
-      const Values g{tensor(got, elements), {}};
-      const Values w{tensor(want, elements), {}};
-      merge(compare_exact(g, w, {}), g.tensor, w.tensor);
-    }
+    const std::size_t size = size_of(dtype_);
+    const auto elements = static_cast<std::int64_t>(got.size() / size);
+    comparer_.add({got.data(), want.data(), elements});
+    if (std::memcmp(got.data(), want.data(), got.size()) != 0)
+      for (std::size_t at = 0; at < got.size() && samples_.size() < ReportLine::kSamples;
+           at += size)
+        keep(got.subspan(at, size), want.subspan(at, size),
+             before_ + static_cast<std::int64_t>(at / size));
+    before_ += elements;
   }
 
-  const Comparison& total() const { return total_; }
-  const std::optional<Sample>& got() const { return got_; }
-  const std::optional<Sample>& want() const { return want_; }
+  Comparison finish() { return comparer_.finish(); }
+  const std::vector<SamplePair>& samples() const { return samples_; }
 
 private:
-  Tensor tensor(Bytes bytes, std::int64_t elements) const {
-    Tensor tensor;
-    tensor.dtype = dtype_;
-    tensor.shape = {elements};
-    tensor.bytes.assign(bytes.begin(), bytes.end());
-    return tensor;
+  void keep(Bytes got, Bytes want, std::int64_t at) {
+    if (std::memcmp(got.data(), want.data(), got.size()) != 0)
+      samples_.push_back({coordinates(shape_, at), sample(got), sample(want)});
   }
 
-  void merge(const Comparison& piece, const Tensor& got, const Tensor& want) {
-    const std::int64_t before = total_.elements;
-    if (piece.first && !total_.first) {
-      total_.first = before + *piece.first;
-      got_ = Sample{element(got, *piece.first), hex(got, *piece.first)};
-      want_ = Sample{element(want, *piece.first), hex(want, *piece.first)};
-    }
-    // The worst of an exact comparison is the one with the largest absolute error.
-    if (piece.worst && (!total_.worst || piece.worst_abs > total_.worst_abs))
-      total_.worst = before + *piece.worst;
-    total_.elements += piece.elements;
-    total_.mismatches += piece.mismatches;
-    total_.used = std::max(total_.used, piece.used);
-    total_.worst_abs = std::max(total_.worst_abs, piece.worst_abs);
-    total_.worst_rel = std::max(total_.worst_rel, piece.worst_rel);
-    if (piece.ulp_max) total_.ulp_max = std::max(total_.ulp_max.value_or(0), *piece.ulp_max);
+  Sample sample(Bytes bytes) const {
+    Tensor one(dtype_, {1});
+    std::memcpy(one.bytes.data(), bytes.data(), bytes.size());
+    return {element(one, 0), hex(one, 0)};
   }
 
   Dtype dtype_;
-  Comparison total_;
-  std::optional<Sample> got_;
-  std::optional<Sample> want_;
+  const Shape& shape_;
+  Comparer comparer_;
+  std::vector<SamplePair> samples_;
+  std::int64_t before_ = 0; ///< elements
 };
 
 class Compare {
@@ -179,7 +162,7 @@ private:
   }
 
   Status compare(const Pair& pair) {
-    ExactFold fold(pair.got->dtype);
+    ExactFold fold(pair.got->dtype, pair.got->shape);
     const Status read = read_both(pair, [&](Bytes got, Bytes want) {
       fold.add(got, want);
       done_ += static_cast<double>(got.size());
@@ -212,24 +195,23 @@ private:
     });
   }
 
-  ReportLine judged(const Pair& pair, const ExactFold& fold) const {
-    const Comparison& total = fold.total();
+  ReportLine judged(const Pair& pair, ExactFold& fold) {
+    const Comparison comparison = fold.finish();
+    const Shape& shape = pair.want->shape;
+    std::vector<Axis> axes;
+    for (std::size_t axis = 0; axis < shape.size(); ++axis)
+      axes.push_back({.name = "axis " + std::to_string(axis)});
     ReportLine line = line_of(pair.name);
-    line.verdict = total.passes() ? Verdict::pass : Verdict::fail;
-    line.gate = name(pair.rule->gate);
+    fill(line, {pair.rule->gate, pair.rule->limits, comparison, pair.want->dtype, shape, axes});
     line.why = pair.rule->why;
-    line.used = total.used;
-    line.elements = total.elements;
-    line.mismatches = total.mismatches;
-    line.worst_abs = total.worst_abs;
-    line.worst_rel = total.worst_rel;
-    line.ulp_max = total.ulp_max;
-    if (total.first) line.first_at = coordinates(pair.want->shape, *total.first);
-    if (total.worst) line.worst_at = coordinates(pair.want->shape, *total.worst);
-    line.got = fold.got();
-    line.want = fold.want();
-    if (line.verdict == Verdict::fail) line.tightest_gate = tightest_gate(total);
+    line.samples = fold.samples();
+    if (!line.samples.empty()) {
+      line.got = line.samples.front().got;
+      line.want = line.samples.front().want;
+    }
+    if (line.verdict == Verdict::fail) line.tightest_gate = tightest_gate(comparison);
     line.reproduce = compare_command(options_);
+    rules_.waivers.apply(line);
     return line;
   }
 
