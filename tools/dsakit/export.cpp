@@ -1,4 +1,4 @@
-// dsakit export: recording to .safetensors.
+// dsakit export: a recording, or one of its tensors, for other programs.
 #include <cstdio>
 #include <memory>
 
@@ -8,25 +8,56 @@
 
 namespace {
 
-struct Arguments {
-  std::string input, output;
-};
+using namespace dsakit;
 
-int run(const Arguments& arguments) {
-  if (auto done = dsakit::harness::export_safetensors(arguments.input, arguments.output); !done) {
-    std::fprintf(stderr, "dsakit export: %s\n", done.what().c_str());
-    return exit_code(done.code());
+/// What was written of a recording; empty: all.
+Result<std::string> write(const harness::ExportTensorOptions& options) {
+  if (!options.tensor.empty()) return harness::export_tensor(options);
+  for (const char* ending : {".npy", ".csv"})
+    if (options.output.ends_with(ending))
+      return bad_input(options.output + ": holds one tensor, want --operation and --tensor");
+  DSAKIT_TRY(harness::export_safetensors(options.recording, options.output));
+  return std::string();
+}
+
+int run(const harness::ExportTensorOptions& options) {
+  const auto written = write(options);
+  if (!written) {
+    std::fprintf(stderr, "dsakit export: %s\n", written.status().what().c_str());
+    return exit_code(written.status().code());
   }
-  std::printf("wrote %s\n", arguments.output.c_str());
+  std::printf("wrote %s%s%s\n", options.output.c_str(), written->empty() ? "" : ": ",
+              written->c_str());
   return kExitPass;
 }
 
 } // namespace
 
 void add_export(CLI::App& app, int& exit_code) {
-  auto* verb = app.add_subcommand("export", "Write a recording's tensors to a .safetensors file");
-  auto arguments = std::make_shared<Arguments>();
-  verb->add_option("FILE", arguments->input, "A recording")->required();
-  verb->add_option("-o,--output", arguments->output, "The .safetensors file to write")->required();
-  verb->callback([arguments, &exit_code] { exit_code = run(*arguments); });
+  auto* verb = app.add_subcommand(
+      "export", "write a recording to .safetensors, or one tensor of it to .npy, .csv or "
+                ".safetensors");
+  auto options = std::make_shared<harness::ExportTensorOptions>();
+  verb->add_option("FILE", options->recording, "a recording")->required();
+  auto* operation =
+      verb->add_option("--operation", options->operation, "whose tensor")->type_name("NAME");
+  auto* tensor = verb->add_option("--tensor", options->tensor,
+                                  "which one; inputs/NAME or outputs/NAME where both sides have it")
+                     ->needs(operation)
+                     ->type_name("NAME");
+  operation->needs(tensor);
+  verb->add_option("--step", options->step, "of the recording; needed where several have it")
+      ->needs(tensor)
+      ->type_name("N");
+  verb->add_option("--slice", options->slice,
+                   "for each axis BEGIN:END or an index, below 0 from the end: \"0:4,:,-1\"")
+      ->needs(tensor)
+      ->type_name("RANGES");
+  verb->add_option("-o,--output", options->output, "the file to write; its ending is the format")
+      ->required()
+      ->type_name("FILE");
+  verb->footer(".npy and .csv have bfloat16, fp8, e8m0 and fp4 as float32; .safetensors keeps the "
+               "dtype.\n" +
+               std::string(kExitCodesHelp));
+  verb->callback([options, &exit_code] { exit_code = run(*options); });
 }

@@ -2,11 +2,10 @@
 #include <cstdio>
 #include <memory>
 
-#include <unistd.h>
-
 #include "dsakit/harness/model_config.hpp"
 #include "dsakit/harness/record.hpp"
 #include "exit_codes.hpp"
+#include "progress_bar.hpp"
 #include "verbs.hpp"
 
 namespace {
@@ -31,19 +30,12 @@ std::string command_of(const dsakit::harness::RecordOptions& options) {
   return command;
 }
 
-void draw_bar(double done, const std::string& what) {
-  constexpr int kWidth = 30;
-  const int filled = static_cast<int>(done * kWidth);
-  std::fprintf(stderr, "\r[%-*.*s] %3.0f %% %-40.40s", kWidth, filled,
-               "##############################", 100 * done, what.c_str());
-}
-
 int run(dsakit::harness::RecordOptions& options) {
   options.command = command_of(options);
-  const bool terminal = isatty(STDERR_FILENO);
-  auto notes =
-      dsakit::harness::record(options, terminal ? draw_bar : dsakit::harness::RecordProgress{});
-  if (terminal) std::fprintf(stderr, "\r\033[K");
+  const auto notes = [&] {
+    ProgressBar bar;
+    return dsakit::harness::record(options, bar.progress());
+  }();
   if (!notes) {
     std::fprintf(stderr, "dsakit record: %s\n", notes.status().what().c_str());
     return exit_code(notes.status().code());

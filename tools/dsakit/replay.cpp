@@ -4,28 +4,19 @@
 #include <tbb/global_control.h>
 #include <tbb/info.h>
 
-#include <atomic>
-#include <csignal>
 #include <cstdint>
 #include <limits>
 #include <memory>
 
 #include "exit_codes.hpp"
+#include "interrupt.hpp"
+#include "progress_bar.hpp"
 #include "run_report.hpp"
 #include "verbs.hpp"
 
 namespace {
 
 using namespace dsakit;
-
-std::atomic<bool> interrupted{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "set from a signal handler");
-
-/// The first Ctrl-C ends the run after the current operation, the second at once.
-void on_interrupt(int) {
-  interrupted = true;
-  std::signal(SIGINT, SIG_DFL);
-}
 
 struct Options {
   ReportOptions report;
@@ -73,8 +64,9 @@ Result<harness::Report> run(Options& o) {
   o.replay.host.lds_pattern = static_cast<std::uint8_t>(o.lds_pattern);
   o.replay.mode = o.mode == "chained" ? harness::ReplayMode::chained : harness::ReplayMode::fed;
   o.replay.repeat = repeat(o);
-  o.replay.interrupted = &interrupted;
-  std::signal(SIGINT, on_interrupt);
+  o.replay.interrupted = &catch_interrupt();
+  ProgressBar bar;
+  o.replay.progress = bar.progress();
 
   const int threads = o.report.threads > 0 ? o.report.threads : tbb::info::default_concurrency();
   const tbb::global_control limit(tbb::global_control::max_allowed_parallelism,

@@ -46,6 +46,7 @@ int exit_code_of(const Report& report) {
     return std::any_of(entries.begin(), entries.end(),
                        [&](const auto& entry) { return entry.verdict == verdict; });
   };
+  if (report.partial) return kExitInterrupted;
   // A file is in error for what it holds; a line, for what a kernel did.
   if (std::any_of(report.files.begin(), report.files.end(),
                   [](const ReportFile& f) { return f.bad_input; }))
@@ -118,7 +119,7 @@ int finish(const dsakit::Result<Report>& report, const ReportOptions& options) {
     return exit_code(report.status().code());
   }
   // A file that cannot be read is one line on stderr; a report needs something that ran.
-  if (!report->lines.empty())
+  if (!report->lines.empty() || report->partial)
     if (const Status status = print(*report, options); !status) {
       complain(status.what());
       return exit_code(status.code());

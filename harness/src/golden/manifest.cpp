@@ -9,6 +9,7 @@
 #include <openssl/evp.h>
 
 #include "../import/json.hpp"
+#include "../recording/ordinary_file.hpp"
 #include "../recording/text.hpp"
 #include "dsakit/harness/golden.hpp"
 #include "dsakit/harness/report.hpp"
@@ -39,9 +40,7 @@ Status check_golden_id(const std::string& id) {
 }
 
 Result<std::string> sha256_of(const std::string& path) {
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored))
-    return bad_input(path + ": found no ordinary file, want a recording");
+  DSAKIT_TRY(size_of_ordinary_file(path));
   std::ifstream file(path, std::ios::binary);
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
                                                                         EVP_MD_CTX_free);

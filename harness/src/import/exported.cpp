@@ -11,14 +11,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// "/steps/0/x/inputs/y" -> "steps.0.x.inputs.y"
-std::string exported_name(const std::string& object) {
-  std::string name = object.substr(1);
-  for (char& c : name)
-    if (c == '/') c = '.';
-  return name;
-}
-
 Json describe(const TensorInfo& info) {
   Json json = {{"axes", join_axes(info.axes)},
                {"attributes", info.attributes},

@@ -8,9 +8,8 @@
 #include <memory>
 #include <optional>
 
-#include <sys/stat.h>
-
 #include "../recording/atomic_file.hpp"
+#include "../recording/ordinary_file.hpp"
 #include "../recording/text.hpp"
 #include "json.hpp"
 
@@ -130,15 +129,10 @@ Status check_ranges(const std::string& path, std::vector<Range> ranges, std::uin
 } // namespace
 
 Result<SafetensorsReader> SafetensorsReader::open(const std::string& path) {
-  struct stat info;
-  if (::stat(path.c_str(), &info) != 0)
-    return bad_input(path + ": cannot be opened: " + std::strerror(errno));
-  if (!S_ISREG(info.st_mode))
-    return bad_input(path + ": found a directory or special file, want a .safetensors file");
+  const auto bytes = size_of_ordinary_file(path);
+  DSAKIT_TRY(bytes);
+  const std::uint64_t size = *bytes;
   std::ifstream file(path, std::ios::binary);
-  if (!file) return bad_input(path + ": cannot be opened: " + std::strerror(errno));
-
-  const auto size = static_cast<std::uint64_t>(info.st_size);
   unsigned char prefix[8] = {};
   file.read(reinterpret_cast<char*>(prefix), sizeof prefix);
   std::uint64_t length = 0;

@@ -64,8 +64,7 @@ Status put_prefill_keys(LayerWriter& writer, const std::string& operation,
 
 class Recorder {
 public:
-  Recorder(const RecordOptions& options, const RecordProgress& progress,
-           reference::LayerConfig config)
+  Recorder(const RecordOptions& options, const Progress& progress, reference::LayerConfig config)
       : options_(options), progress_(progress), config_(std::move(config)),
         kind_{"", config_.use_fp4(), config_.q_lora_rank.has_value(), config_.mla_use_output_gate,
               config_.dsa ? config_.dsa->index_k_norm_type : ""} {}
@@ -211,15 +210,14 @@ private:
   }
 
   const RecordOptions& options_;
-  const RecordProgress& progress_;
+  const Progress& progress_;
   reference::LayerConfig config_;
   LayerKind kind_;
 };
 
 } // namespace
 
-Result<std::vector<std::string>> record(const RecordOptions& options,
-                                        const RecordProgress& progress) {
+Result<std::vector<std::string>> record(const RecordOptions& options, const Progress& progress) {
   auto config = read_model_config(options.config);
   if (!config) return config.status();
   config->indexer_kv_dtype = options.indexer_kv_dtype;

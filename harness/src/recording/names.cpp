@@ -50,6 +50,12 @@ std::optional<std::size_t> causal_position(std::string_view operation) {
   return static_cast<std::size_t>(found - kCausalOrder.begin());
 }
 
+std::string exported_name(const std::string& object) {
+  std::string name = object.substr(1);
+  std::replace(name.begin(), name.end(), '/', '.');
+  return name;
+}
+
 bool valid_tensor_name(std::string_view name) {
   constexpr std::size_t kLongest =
       255; // rules match by std::regex, which recurses once a character

@@ -27,6 +27,9 @@ inline constexpr const char* kTensorNameRule =
 /// object_path of a known operation or weight_path, with a valid name.
 bool valid_object(std::string_view object);
 
+/// What `export` calls an object: "/steps/0/x/inputs/y" is "steps.0.x.inputs.y".
+std::string exported_name(const std::string& object);
+
 /// "rows,heads,dim"
 std::string join_axes(const std::vector<std::string>& axes);
 

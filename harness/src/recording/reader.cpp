@@ -1,15 +1,12 @@
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <limits>
 #include <set>
 
-#include <sys/stat.h>
-
 #include "dsakit/core/operations.hpp"
 #include "hdf5.hpp"
 #include "names.hpp"
+#include "ordinary_file.hpp"
 #include "structure.hpp"
 #include "text.hpp"
 
@@ -32,15 +29,10 @@ std::uint64_t little_endian(const char* bytes, std::size_t count) {
 /// Judges the superblock before libhdf5 sees the file: byte-mutated files of the old format crash
 /// it.
 Status check_superblock(const std::string& path) {
-  struct stat info;
-  if (::stat(path.c_str(), &info) != 0)
-    return bad_input(path + ": cannot be opened: " + std::strerror(errno));
-  if (S_ISDIR(info.st_mode)) return bad_input(path + ": found a directory, want a recording");
-  if (!S_ISREG(info.st_mode)) return bad_input(path + ": found a special file, want a recording");
+  const auto bytes = size_of_ordinary_file(path);
+  DSAKIT_TRY(bytes);
+  const std::uint64_t size = *bytes;
   std::ifstream file(path, std::ios::binary);
-  if (!file) return bad_input(path + ": cannot be opened: " + std::strerror(errno));
-
-  const auto size = static_cast<std::uint64_t>(info.st_size);
   char head[48] = {};
   file.read(head, sizeof head);
   if (std::string_view(head, kSignature.size()) != kSignature) {

@@ -1,9 +1,10 @@
 #include "text.hpp"
 
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
+
+#include "ordinary_file.hpp"
 
 namespace dsakit::harness {
 
@@ -28,13 +29,7 @@ std::string in_quotes(std::string_view text) {
 }
 
 Result<std::string> read_text_file(const std::string& path) {
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (std::filesystem::is_directory(status))
-    return bad_input(path + ": found a folder, want a file");
-  if (!std::filesystem::exists(status)) return bad_input(path + ": no such file");
-  if (!std::filesystem::is_regular_file(status))
-    return bad_input(path + ": found a special file, want an ordinary one");
+  DSAKIT_TRY(size_of_ordinary_file(path));
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file) return bad_input(path + ": cannot be read");

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 
+#include "../recording/names.hpp"
 #include "dsakit/core/operations.hpp"
 #include "dsakit/harness/operations.hpp"
 #include "dsakit/harness/recording.hpp"
@@ -12,6 +13,7 @@
 #include "judge.hpp"
 #include "names.hpp"
 #include "quantised.hpp"
+#include "tensor_file.hpp"
 #include "tie_band.hpp"
 
 namespace dsakit::harness {
@@ -123,23 +125,32 @@ public:
     report_.files.push_back({options_.got, Verdict::skipped, false, {}, got_.contract(), {}});
     DSAKIT_TRY(between(same_contract(got_.contract(), want_.contract(), 0)));
 
-    for (const OperationId& id : got_.operations()) {
-      if (has(want_, id))
-        DSAKIT_TRY(compare_operation(id));
+    const std::vector<OperationId>& operations = got_.operations();
+    for (std::size_t i = 0; i < operations.size() && !interrupted(); ++i) {
+      if (options_.progress)
+        options_.progress(static_cast<double>(i) / static_cast<double>(operations.size()),
+                          operations[i].operation);
+      if (has(want_, operations[i]))
+        DSAKIT_TRY(compare_operation(operations[i]));
       else
-        DSAKIT_TRY(missing(id, {}, options_.want));
+        DSAKIT_TRY(missing(operations[i], {}, options_.want));
     }
+    report_.partial = interrupted();
     for (const OperationId& id : want_.operations())
       if (!has(got_, id)) DSAKIT_TRY(missing(id, {}, options_.got));
 
     report_.files[0].verdict = report_.verdict();
     if (report_.files[0].verdict == Verdict::skipped)
-      report_.files[0].reason = "no output of both files belongs to an operation that is compared";
+      report_.files[0].reason =
+          report_.partial ? "interrupted before anything of it was compared"
+                          : "no output of both files belongs to an operation that is compared";
     report_.warnings = rules_.unused();
     return std::move(report_);
   }
 
 private:
+  bool interrupted() const { return options_.interrupted && *options_.interrupted; }
+
   /// With the two files that differ.
   Status between(const Status& status) const {
     return status ? status
@@ -173,6 +184,23 @@ private:
     return {};
   }
 
+  /// Names `want`'s outputs as --map says, which sees them as `export` writes them.
+  Status rename_outputs(const OperationId& id, RecordedOperation& operation) const {
+    const std::string folder = exported_name(object_path(id, Side::outputs, ""));
+    std::vector<char> used(options_.maps.size());
+    std::map<std::string, RecordedTensor> renamed;
+    for (auto& [name, tensor] : operation.outputs) {
+      const std::string to = mapped(folder + name, options_.maps, used);
+      if (!to.starts_with(folder) || !valid_tensor_name(to.substr(folder.size())))
+        return bad_input("--map: found '" + to + "' for '" + folder + name +
+                         "', want an output of the same step and operation");
+      if (!renamed.emplace(to.substr(folder.size()), std::move(tensor)).second)
+        return bad_input("--map: found '" + to + "' for two outputs, want a name for each");
+    }
+    operation.outputs = std::move(renamed);
+    return {};
+  }
+
   Status compare_operation(const OperationId& id) {
     const OperationAdapter* adapter = find_adapter(id.operation);
     if (!adapter) {
@@ -187,8 +215,9 @@ private:
       return {};
     }
     DSAKIT_TRY(got);
-    const auto want = want_.read(id, contract);
+    auto want = want_.read(id, contract);
     DSAKIT_TRY(want);
+    DSAKIT_TRY(rename_outputs(id, *want));
     DSAKIT_TRY(between(same_inputs(id, *got, *want)));
 
     References references(*adapter, {id, contract, *got, got_.config()});
@@ -226,10 +255,7 @@ private:
       ReportLine line = line_of(id, name);
       fill(line, c, *judged);
       line.why = (*rule)->why;
-      line.reproduce = "dsakit compare " + shell_word(options_.got) + " " +
-                       shell_word(options_.want) +
-                       (options_.allow_missing ? " --allow-missing" : "") +
-                       (options_.repeat.empty() ? "" : " " + options_.repeat);
+      line.reproduce = compare_command(options_);
       if (line.verdict == Verdict::fail) {
         line.tightest_gate = tightest_gate(c, judged->comparison, reference);
         if (!judged->comparison.passes()) line.hint = hints.find(c, *judged);
@@ -250,6 +276,15 @@ private:
 };
 
 } // namespace
+
+std::string compare_command(const CompareOptions& options) {
+  std::string command =
+      "dsakit compare " + shell_word(options.got) + " " + shell_word(options.want);
+  for (const NameMap& map : options.maps)
+    command += " --map " + shell_word(map.text);
+  if (options.allow_missing) command += " --allow-missing";
+  return options.repeat.empty() ? command : command + " " + options.repeat;
+}
 
 Result<Report> compare_recordings(const CompareOptions& options, Rules& rules) {
   auto got = RecordingReader::open(options.got);

@@ -192,35 +192,33 @@ std::optional<Accumulation> passing_accumulation(const Case& c, ReferenceRun& re
   return std::nullopt;
 }
 
-std::string tightest_gate(const Case& c, const Comparison& comparison, ReferenceRun& reference) {
+std::string tightest_gate(const Comparison& comparison) {
   if (comparison.passes()) return "relative_l2 " + number(comparison.relative_l2);
   if (std::isinf(comparison.worst_abs)) return "none: non-finite values differ";
+  return "absolute error " + number(comparison.worst_abs);
+}
+
+std::string tightest_gate(const Case& c, const Comparison& comparison, ReferenceRun& reference) {
+  if (c.gate == Gate::exact || std::isinf(comparison.worst_abs)) return tightest_gate(comparison);
   if (c.gate == Gate::topk_set) return "none: the set is wrong";
-  if (c.gate == Gate::exact) return "absolute error " + number(comparison.worst_abs);
   if (const auto accumulation = passing_accumulation(c, reference))
     return "derived with accumulation " + std::string(dsakit::name(*accumulation));
   return number(comparison.used) + " x derived";
 }
 
-void fill(ReportLine& line, const Case& c, const Judged& judged) {
-  const Comparison& comparison = judged.comparison;
-  const Shape& shape = judged.want.tensor.shape;
-  const auto sample = [&](const Values& values, std::int64_t i) {
-    return Sample{c.gate == Gate::derived ? values.at(i) : element(values.tensor, i),
-                  hex(values.tensor, i)};
-  };
-  line.verdict = passes(comparison, c.limits) ? Verdict::pass : Verdict::fail;
-  line.gate = name(c.gate);
+void fill(ReportLine& line, const Measured& measured) {
+  const auto& [gate, limits, comparison, dtype, shape, axes] = measured;
+  line.verdict = passes(comparison, limits) ? Verdict::pass : Verdict::fail;
+  line.gate = name(gate);
   line.used = comparison.used;
   line.elements = comparison.elements;
   line.mismatches = comparison.mismatches;
-  line.allowed = allowed(c.limits, comparison.elements);
-  line.moved = judged.moved;
-  line.dtype = dsakit::name(judged.want.tensor.dtype);
+  line.allowed = allowed(limits, comparison.elements);
+  line.dtype = dsakit::name(dtype);
   line.worst_abs = comparison.worst_abs;
   line.worst_rel = comparison.worst_rel;
   if (comparison.ulp_max) line.relative_l2 = comparison.relative_l2; // not of integers
-  line.relative_l2_limit = c.limits.relative_l2;
+  line.relative_l2_limit = limits.relative_l2;
   line.ulp_max = comparison.ulp_max;
   line.ulp_p99 = comparison.ulp_p99;
   line.ulp_histogram = comparison.ulp_histogram;
@@ -233,13 +231,24 @@ void fill(ReportLine& line, const Case& c, const Judged& judged) {
     if (count.first) anomaly.first_at = coordinates(shape, *count.first);
     line.anomalies.push_back(std::move(anomaly));
   }
-  line.map = map_of(comparison, shape, judged.axes);
+  line.map = map_of(comparison, shape, axes);
+  if (comparison.first) line.first_at = coordinates(shape, *comparison.first);
+  if (comparison.worst) line.worst_at = coordinates(shape, *comparison.worst);
+}
+
+void fill(ReportLine& line, const Case& c, const Judged& judged) {
+  const Comparison& comparison = judged.comparison;
+  const Shape& shape = judged.want.tensor.shape;
+  const auto sample = [&](const Values& values, std::int64_t i) {
+    return Sample{c.gate == Gate::derived ? values.at(i) : element(values.tensor, i),
+                  hex(values.tensor, i)};
+  };
+  fill(line, {c.gate, c.limits, comparison, judged.want.tensor.dtype, shape, judged.axes});
+  line.moved = judged.moved;
   for (const std::int64_t i : samples_of(comparison))
     line.samples.push_back({coordinates(shape, i), sample(judged.got, i), sample(judged.want, i)});
   line.quantised = judged.quantised;
   line.ties = judged.ties;
-  if (comparison.first) line.first_at = coordinates(shape, *comparison.first);
-  if (comparison.worst) line.worst_at = coordinates(shape, *comparison.worst);
   if (const auto shown = comparison.first ? comparison.first : comparison.worst) {
     line.got = sample(judged.got, *shown);
     line.want = sample(judged.want, *shown);

@@ -80,6 +80,22 @@ std::optional<Accumulation> passing_accumulation(const Case& c, ReferenceRun& re
 /// The tightest gate that passes: another accumulation, or a multiple of this gate.
 std::string tightest_gate(const Case& c, const Comparison& comparison, ReferenceRun& reference);
 
+/// The same of an exact gate, which needs no reference.
+std::string tightest_gate(const Comparison& comparison);
+
+/// A comparison with what it was held to, without the values.
+struct Measured {
+  Gate gate;
+  const Limits& limits;
+  const Comparison& comparison;
+  Dtype dtype;
+  const Shape& shape;
+  const std::vector<Axis>& axes;
+};
+
+/// Fills in the verdict and everything but values: samples, got and want.
+void fill(ReportLine& line, const Measured& measured);
+
 /// Fills in what `judged` found.
 void fill(ReportLine& line, const Case& c, const Judged& judged);
 

@@ -68,8 +68,9 @@ public:
     report_.verb = "replay";
     report_.mode = chained() ? "chained" : "fed";
     report_.environment = capture_environment();
-    open(each_once(*files));
-    if (interrupted()) return interruption();
+    const auto distinct = each_once(*files);
+    open(distinct);
+    if (interrupted()) return stop_at_the_first(distinct.size());
     if (!any_bad()) DSAKIT_TRY(overrides_.check_used());
     if (any_bad() && !options_.keep_going) return finish();
 
@@ -87,12 +88,15 @@ public:
       report_.host_arch = optimized::name(options_.host.arch);
     report_.environment.device = *device;
 
+    for (const Entry& entry : entries_)
+      if (entry.reader)
+        for (const OperationId& id : entry.reader->operations())
+          if (replays(id)) bytes_ += bytes_of(*entry.reader, id);
     for (Entry& entry : entries_) {
       if (!entry.reader) continue;
-      DSAKIT_TRY(replay_file(entry));
+      if (!replay_file(entry)) return stop_at(entry);
       if (!goes_on(entry.report.verdict) && !options_.keep_going) {
-        report_.files_left_out = &entries_.back() - &entry;
-        entries_.resize(static_cast<std::size_t>(&entry - entries_.data()) + 1);
+        leave_out_after(entry);
         break;
       }
     }
@@ -117,18 +121,54 @@ private:
   }
 
   bool interrupted() const { return options_.interrupted && *options_.interrupted; }
-  static Status interruption() { return {Code::interrupted, "interrupted"}; }
-
   bool chained() const { return options_.mode == ReplayMode::chained; }
 
   bool wanted(const OperationId& id) const {
     return options_.operation.empty() || id.operation == options_.operation;
   }
 
+  /// Whether its operation is run; a chain needs those before the wanted one.
+  bool replays(const OperationId& id) const { return wanted(id) || chained(); }
+
+  /// What an operation counts for in the progress.
+  static double bytes_of(const RecordingReader& reader, const OperationId& id) {
+    double bytes = 0;
+    for (const Side side : {Side::inputs, Side::outputs})
+      for (const TensorInfo& info : reader.tensors(id, side))
+        bytes += static_cast<double>(element_count(info.shape)) *
+                 static_cast<double>(size_of(info.dtype));
+    return bytes;
+  }
+
+  void tell(const std::string& what) const {
+    if (options_.progress) options_.progress(bytes_ > 0 ? done_bytes_ / bytes_ : 0, what);
+  }
+
+  void leave_out_after(const Entry& entry) {
+    report_.files_left_out += &entries_.back() - &entry;
+    entries_.resize(static_cast<std::size_t>(&entry - entries_.data()) + 1);
+  }
+
+  /// The report ends with what was compared of `entry`.
+  Report stop_at(Entry& entry) {
+    report_.partial = true;
+    if (!entry.report.bad_input) summarise(entry);
+    leave_out_after(entry);
+    return finish();
+  }
+
+  /// Interrupted while the files were opened.
+  Result<Report> stop_at_the_first(std::size_t files) {
+    if (entries_.empty()) return Status(Code::interrupted, "interrupted");
+    report_.files_left_out = static_cast<std::int64_t>(files - entries_.size());
+    return stop_at(entries_.front());
+  }
+
   /// Everything about the files that needs no device: structure, checksums, rules.
   void open(const std::vector<std::string>& files) {
     for (const std::string& file : files) {
       if (interrupted()) return;
+      tell("checking " + file);
       Entry& entry = entries_.emplace_back();
       entry.report.file = file;
       auto reader = RecordingReader::open(file);
@@ -176,24 +216,32 @@ private:
     }
   }
 
-  Status replay_file(Entry& entry) {
+  /// False where an interrupt ended it.
+  bool replay_file(Entry& entry) {
     std::int64_t step = -1;
     for (const OperationId& id : entry.reader->operations()) {
-      if (interrupted()) return interruption();
-      if (!wanted(id) && !chained()) continue; // a chain needs the operations before
+      if (!replays(id)) continue;
+      if (interrupted()) return false;
+      tell(id.operation);
+      const std::size_t lines = report_.lines.size();
       if (id.step != step) chain_ = {};
       step = id.step;
-      if (const Status status = replay_operation(entry, id); !status) {
+      const Status status = replay_operation(entry, id);
+      if (interrupted()) { // what the operation said may be its doing
+        report_.lines.resize(lines);
+        return false;
+      }
+      if (!status) {
         // What the other operations said stays in the report.
         bad(entry, {status.code(), status.what().starts_with(entry.report.file)
                                        ? status.what()
                                        : entry.report.file + ": " + status.what()});
-        return {};
+        return true;
       }
-      if (interrupted()) return interruption(); // what the operation said may be its doing
+      done_bytes_ += bytes_of(*entry.reader, id);
     }
     summarise(entry);
-    return {};
+    return true;
   }
 
   void summarise(Entry& entry) const {
@@ -202,7 +250,8 @@ private:
       if (line.file == entry.report.file) of_file.lines.push_back(line);
     entry.report.verdict = of_file.verdict();
     if (entry.report.verdict == Verdict::skipped)
-      entry.report.reason = options_.operation.empty()
+      entry.report.reason = report_.partial ? "interrupted before anything of it was compared"
+                            : options_.operation.empty()
                                 ? "holds no operation that this version replays"
                                 : "holds no operation " + options_.operation;
   }
@@ -443,7 +492,9 @@ private:
   Rules& rules_;
   std::vector<Entry> entries_;
   Overrides overrides_;
-  Chain chain_; ///< of the current step
+  Chain chain_;      ///< of the current step
+  double bytes_ = 0; ///< of all operations that are run
+  double done_bytes_ = 0;
   std::unique_ptr<optimized::Device> host_;
   Report report_;
 };

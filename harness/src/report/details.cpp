@@ -1,4 +1,5 @@
 // What a report says of one line that did not pass.
+#include "dsakit/harness/rules.hpp"
 #include "format.hpp"
 
 namespace dsakit::harness {
@@ -73,9 +74,10 @@ std::string parts(const ReportQuantised& quantised) {
 } // namespace
 
 std::string title(const ReportLine& line) {
-  return line.operation + " step " + std::to_string(line.step) +
-         (line.tensor.empty() ? "" : " " + line.tensor) + ": " + line.subject + " against " +
-         line.against;
+  const std::string operation =
+      line.operation == kTensors ? "tensor" : line.operation + " step " + std::to_string(line.step);
+  return operation + (line.tensor.empty() ? "" : " " + line.tensor) + ": " + line.subject +
+         " against " + line.against;
 }
 
 std::string details(const ReportLine& line, bool verbose) {

@@ -204,6 +204,7 @@ std::string to_json(const Report& report) {
   put(document, "mode", report.mode);
   put(document, "against", report.against);
   document["verdict"] = name(report.verdict());
+  document["partial"] = report.partial;
   put(document, "device", report.device);
   put(document, "host_arch", report.host_arch);
   document["environment"] = environment_json(report.environment);

@@ -2,6 +2,7 @@
 #include <set>
 #include <tuple>
 
+#include "dsakit/harness/rules.hpp"
 #include "format.hpp"
 
 namespace dsakit::harness {
@@ -10,7 +11,8 @@ namespace {
 /// A failing run is told in few lines, so that place and hint are on the first screen.
 constexpr std::size_t kContractLines = 3;
 constexpr std::size_t kTableLines = 4;
-constexpr std::size_t kShown = 8; ///< files, other operations, waived lines
+constexpr std::size_t kTensorLines = 20; ///< of a file, where they pass
+constexpr std::size_t kShown = 8;        ///< files, other operations, waived lines
 
 class TextReport {
 public:
@@ -90,6 +92,9 @@ private:
     contract(file);
 
     const std::vector<const ReportLine*> lines = lines_of(file.file);
+    // A model has hundreds of tensors.
+    const bool brief = brief_ || (!options_.verbose && lines.size() > kTensorLines &&
+                                  lines.front()->operation == kTensors);
     bool cut = false;
     std::vector<std::vector<std::string>> rows;
     std::vector<std::string> left_out;
@@ -99,10 +104,10 @@ private:
     std::vector<std::pair<std::size_t, std::string>> headings; // before which row
     for (const ReportLine* line : lines) {
       if (line->verdict == Verdict::skipped) {
-        left_out.push_back(line->operation);
+        left_out.push_back(line->tensor.empty() ? line->operation : line->tensor);
         continue;
       }
-      if (brief_ && (!failed(line->verdict) || rows.size() + headings.size() > kTableLines)) {
+      if (brief && (!failed(line->verdict) || rows.size() + headings.size() > kTableLines)) {
         cut |= failed(line->verdict);
         continue;
       }
@@ -117,7 +122,7 @@ private:
            result(line->verdict) + (line->moved ? ", " + count(line->moved) + " moved" : "")});
     }
     if (rows.size() > 1) insert_headings(table(rows, "  "), headings);
-    if (brief_ && (cut || lines.size() + 1 > rows.size()))
+    if (brief && (cut || lines.size() + 1 > rows.size()))
       text_ += "  ... " + std::to_string(report_.summary(file.file).passed) + " passed" +
                (cut ? ", more failed" : "") + " (-v: all lines)\n";
     if (!left_out.empty()) {
@@ -125,7 +130,10 @@ private:
       left_out.erase(std::unique(left_out.begin(), left_out.end()), left_out.end());
       for (std::size_t i = 0; i + 1 < left_out.size(); ++i)
         left_out[i] += ",";
-      text_ += wrapped("skipped (not replayed by this version): ", left_out);
+      text_ += wrapped(report_.verb == "replay"
+                           ? "skipped (not replayed by this version): "
+                           : "skipped (on one side only, or not compared by this version): ",
+                       left_out);
     }
   }
 
@@ -136,6 +144,7 @@ private:
 
   /// "index_logits_decode, step 0: mfma_16x16, 15 workgroups, 1.20 ms"
   std::string operation_heading(const ReportLine& of, const std::vector<const ReportLine*>& lines) {
+    if (of.operation == kTensors) return of.operation;
     std::string text = of.operation + ", step " + std::to_string(of.step);
     for (const ReportLine* line : lines) {
       if (line->operation != of.operation || line->step != of.step || line->kernel.empty())
@@ -204,13 +213,19 @@ private:
 
   /// The other operations that did not pass.
   void others(const ReportLine& first) {
-    std::set<std::tuple<std::string, std::int64_t, std::string>> told = {
-        {first.file, first.step, first.operation}};
+    // Of the tensors of no operation each is told.
+    const auto key = [](const ReportLine& line) {
+      return std::tuple(line.file, line.step, line.operation,
+                        line.operation == kTensors ? line.tensor : std::string());
+    };
+    std::set told = {key(first)};
     std::vector<std::string> lines;
     for (const ReportLine& line : report_.lines)
-      if (failed(line.verdict) && told.emplace(line.file, line.step, line.operation).second)
-        lines.push_back(result(line.verdict) + " too: " + line.operation + " step " +
-                        std::to_string(line.step) +
+      if (failed(line.verdict) && told.insert(key(line)).second)
+        lines.push_back(result(line.verdict) + " too: " +
+                        (line.operation == kTensors
+                             ? "tensor " + line.tensor
+                             : line.operation + " step " + std::to_string(line.step)) +
                         (report_.files.size() > 1 ? ", " + line.file : std::string()));
     shown(lines);
   }
@@ -242,8 +257,10 @@ private:
              (summary.waived > 0 ? std::to_string(summary.waived) + " of them waived, " : "") +
              plural(static_cast<std::int64_t>(report_.files.size()), "file");
     if (report_.files_left_out > 0)
-      text_ += ", " + std::to_string(report_.files_left_out) + " left out after the first failure";
+      text_ += ", " + std::to_string(report_.files_left_out) +
+               (report_.partial ? " left out" : " left out after the first failure");
     text_ += ")\n";
+    if (report_.partial) text_ += "PARTIAL: interrupted; the verdict is of what was compared\n";
   }
 
   const Report& report_;

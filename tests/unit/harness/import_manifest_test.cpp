@@ -475,7 +475,7 @@ TEST_F(ImportManifest, FolderAsManifest) {
   options.output = output_;
   options.manifest = folder_ / "";
   EXPECT_EQ(import_safetensors(options).status().what(),
-            options.manifest + ": found a folder, want a file");
+            options.manifest + ": found a directory, want a file");
 }
 
 TEST_F(ImportManifest, FileThatYieldsNoStepIsRefused) {

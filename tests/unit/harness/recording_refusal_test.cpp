@@ -62,12 +62,12 @@ TEST_F(RecordingRefusal, NoFile) {
 }
 
 TEST_F(RecordingRefusal, Directory) {
-  EXPECT_EQ(refusal(folder_ / ""), "found a directory, want a recording");
+  EXPECT_EQ(refusal(folder_ / ""), "found a directory, want a file");
 }
 
 TEST_F(RecordingRefusal, NamedPipeIsNotWaitedFor) {
   ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
-  EXPECT_EQ(refusal(folder_ / "pipe"), "found a special file, want a recording");
+  EXPECT_EQ(refusal(folder_ / "pipe"), "found a special file, want an ordinary one");
 }
 
 TEST_F(RecordingRefusal, FileThatMayNotBeRead) {

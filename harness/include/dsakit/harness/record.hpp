@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "dsakit/core/status.hpp"
+#include "dsakit/harness/progress.hpp"
 
 namespace dsakit::harness {
 
@@ -37,13 +37,10 @@ struct RequestGroup {
 /// without +NEW has its tokens new and no context; decode without it has one new token.
 Result<std::vector<RequestGroup>> parse_requests(const std::string& text);
 
-/// A share of the work from 0 to 1, rising, and what is being done.
-using RecordProgress = std::function<void(double done, const std::string& what)>;
-
 /// Notes worth a warning. The file appears under options.output only when it is whole, and has the
 /// same bytes for the same options on one machine and build, with any number of threads. Memory:
 /// the weights, and one step's caches and tensors. unsupported where the layer refuses the model.
 Result<std::vector<std::string>> record(const RecordOptions& options,
-                                        const RecordProgress& progress = {});
+                                        const Progress& progress = {});
 
 } // namespace dsakit::harness

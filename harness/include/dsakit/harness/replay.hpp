@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dsakit/core/status.hpp"
+#include "dsakit/harness/progress.hpp"
 #include "dsakit/harness/report.hpp"
 #include "dsakit/harness/rules.hpp"
 #include "dsakit/optimized/device.hpp"
@@ -44,10 +45,13 @@ struct ReplayOptions {
   bool keep_going = false; ///< go on after a file that is bad or does not pass
   std::string repeat;      ///< options that `reproduce` repeats: "--host-arch gfx950"
   const std::atomic<bool>* interrupted = nullptr; ///< asked between operations
+  Progress progress;                              ///< by bytes of the operations
 };
 
 /// Every file is read and checked before the device is opened. A file's own fault is its verdict
-/// `error` in the report; the failures are an argument's (bad_input), no_device and interrupted.
+/// `error` in the report; the failures are an argument's (bad_input), no_device, and interrupted
+/// before the first file was read. Interrupted later, the report is partial and ends with the last
+/// whole operation.
 Result<Report> replay(const ReplayOptions& options, Rules& rules);
 
 } // namespace dsakit::harness

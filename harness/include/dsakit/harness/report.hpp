@@ -182,7 +182,8 @@ struct Report {
   std::vector<ReportFile> files;
   std::vector<ReportLine> lines; ///< in the order of files, steps and causality
   std::vector<std::string> warnings;
-  std::int64_t files_left_out = 0; ///< not replayed, since one before them failed
+  std::int64_t files_left_out = 0; ///< not looked at, since one before them failed or by Ctrl-C
+  bool partial = false;            ///< Ctrl-C ended the run before everything was looked at
 
   /// The worst of all files: error, unsupported, fail, held, waived, pass, skipped in this order.
   Verdict verdict() const;

@@ -23,6 +23,9 @@
 
 namespace dsakit::harness {
 
+/// The operation that rules name for tensors of no operation (dsakit compare of tensor files).
+inline constexpr std::string_view kTensors = "tensors";
+
 struct Rule {
   std::string match;
   std::regex pattern;
