@@ -82,6 +82,19 @@ double stored(const Values& values, std::int64_t i) {
   return element(values.tensor, i);
 }
 
+/// Keeps mismatch number result.mismatches so that in the end each one was kept with the same
+/// chance, whatever their order; the same ones in every run.
+void keep(Comparison& result, std::int64_t i) {
+  if (result.wrong.size() < Comparison::kKept) {
+    result.wrong.push_back(i);
+    return;
+  }
+  std::uint64_t mixed = static_cast<std::uint64_t>(result.mismatches) * 0x9E3779B97F4A7C15u;
+  mixed = (mixed ^ mixed >> 32) * 0xD6E8FEB86659FD93u; // scattered over all 64 bits
+  const std::uint64_t place = (mixed ^ mixed >> 32) % static_cast<std::uint64_t>(result.mismatches);
+  if (place < Comparison::kKept) result.wrong[static_cast<std::size_t>(place)] = i;
+}
+
 /// Folds every compared element into the statistics. `judge(i, got, want)` judges one; `read` says
 /// what its value is.
 template <class Read, class Judge>
@@ -97,7 +110,7 @@ Comparison fold(const Values& got, const Values& want, const Mask& mask, Read re
     if (judgement.mismatch) {
       ++result.mismatches;
       if (!result.first) result.first = i;
-      if (result.wrong.size() < Comparison::kKept) result.wrong.push_back(i);
+      keep(result, i);
     }
     result.used = std::max(result.used, judgement.used);
     result.worst_abs = std::max(result.worst_abs, judgement.error);
@@ -112,6 +125,7 @@ Comparison fold(const Values& got, const Values& want, const Mask& mask, Read re
       result.worst = i;
     }
   }
+  std::sort(result.wrong.begin(), result.wrong.end());
   return result;
 }
 

@@ -50,7 +50,8 @@ struct Comparison {
   double worst_rel = 0; ///< against |want|, over the elements where that is not 0
   std::optional<std::int64_t> ulp_max;
   std::optional<std::int64_t> first; ///< flat index of the first mismatch in row-major order
-  std::vector<std::int64_t> wrong;   ///< flat indices of the first kKept mismatches
+  /// Flat indices of the mismatches, ascending; of more than kKept a sample spread over them all.
+  std::vector<std::int64_t> wrong;
   /// Flat index of the largest error: in terms of its bound for `derived`, absolute for `exact`.
   std::optional<std::int64_t> worst;
 
