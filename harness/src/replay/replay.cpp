@@ -281,6 +281,16 @@ private:
     return parse_kernel_run(*bytes);
   }
 
+  /// The kernel once more, on host lanes with the waves between barriers in another order.
+  Result<KernelRun> run_again(const OperationAdapter& adapter, const OperationData& data) const {
+    if (!on_host()) return run_kernel(adapter, data);
+    optimized::HostOptions host = options_.host;
+    ++host.schedule_seed;
+    const auto device = optimized::open_device(options_.device, host);
+    DSAKIT_TRY(device);
+    return adapter.run(data, **device);
+  }
+
   /// The mla_scale_read of a recorded output; empty where its operation has none.
   std::string scale_read(const OperationId& id, const std::string& name,
                          const RecordedTensor& recorded) const {
@@ -310,7 +320,7 @@ private:
     ReferenceRun fed(adapter, data);
     ReferenceRun reference(adapter,
                            {id, data.contract, chained() ? chain_fed : data.tensors, data.config});
-    Hints hints(adapter, reference);
+    Hints hints(adapter, reference, [&] { return run_again(adapter, reference.data()); });
     const auto kernel = run_kernel(adapter, reference.data());
     if (!kernel && kernel.status().code() == Code::bad_input) return kernel.status();
     if (chained() && kernel) chain_.take(data.tensors, *kernel);
