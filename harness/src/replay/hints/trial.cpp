@@ -43,6 +43,8 @@ std::optional<Trial> Trial::of(const OperationAdapter& adapter, const Failure& f
   trial.contract_ = data.contract;
   trial.config_ = data.config;
   trial.case_ = f.c;
+  for (Producer* side : {&trial.case_.got, &trial.case_.want}) // of all rows
+    side->scales = nullptr, side->band = nullptr;
 
   RecordedTensor odd;
   odd.tensor = *(got_is_reference ? f.c.want : f.c.got).tensor;
