@@ -19,7 +19,12 @@ protected:
     Attributes config = recording.config;
     change(wrong, config);
     testing::compute(recording, operation, wrong, config);
-    return hint(recording, operation, tensor);
+    return first(hint(recording, operation, tensor));
+  }
+
+  /// A second one may be an accumulation whose gate is wide enough.
+  static std::string first(const std::string& hints) {
+    return hints.substr(0, hints.find("; or: "));
   }
 
   /// The same, where one input alone differs.
@@ -66,7 +71,7 @@ TEST_F(InputHints, S27_ReluAfterTheWeightOrMissing) {
       recording.output("index_logits_prefill", "logits").as<float>()[40 * row + key] =
           static_cast<float>(sum * value("k_scale", key));
     }
-  EXPECT_EQ(hint(recording, "index_logits_prefill", "logits"), fits("ReLU is left out"));
+  EXPECT_EQ(first(hint(recording, "index_logits_prefill", "logits")), fits("ReLU is left out"));
 }
 
 TEST_F(InputHints, HeadsAndDimsThatAreLeftOut) {
@@ -165,7 +170,8 @@ TEST_F(InputHints, AnAssumptionThatExplainsFewElementsIsNotNamed) {
   for (const int i : {7, 50, 120})
     recording.output("index_logits_prefill", "logits").as<float>()[i] =
         other.output("index_logits_prefill", "logits").as<float>()[i];
-  EXPECT_EQ(hint(recording, "index_logits_prefill", "logits"), "");
+  const std::string text = hint(recording, "index_logits_prefill", "logits");
+  EXPECT_EQ(text.find("what comes out where"), std::string::npos) << text;
 }
 
 TEST_F(InputHints, TopkRules) {
@@ -173,7 +179,8 @@ TEST_F(InputHints, TopkRules) {
   auto* scores = recording.input("topk", "logits").as<float>();
   for (int row = 0; row < 12; ++row) // 3 zeros of either sign at the threshold
     scores[8 * row] = -0.0f, scores[8 * row + 1] = 0, scores[8 * row + 2] = 0,
-               scores[8 * row + 3] = 1, scores[8 * row + 4] = 2, scores[8 * row + 5] = 3;
+               scores[8 * row + 3] = 1, scores[8 * row + 4] = 2, scores[8 * row + 5] = 3,
+               scores[8 * row + 6] = scores[8 * row + 7] = -1;
   testing::compute(recording, "topk");
   EXPECT_EQ(hint_of_each<float>(recording, "topk_indices", "logits",
                                 [](float score, std::int64_t) {
