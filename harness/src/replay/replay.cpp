@@ -6,6 +6,7 @@
 #include <set>
 
 #include "../recording/formats.hpp"
+#include "attribute.hpp"
 #include "chain.hpp"
 #include "child_process.hpp"
 #include "dsakit/core/operations.hpp"
@@ -311,6 +312,7 @@ private:
 
   /// A kernel's run, and the reference fed the same.
   struct Run {
+    const OperationAdapter& adapter;
     const Result<KernelRun>& kernel;
     ReferenceRun& reference;
     Hints& hints;
@@ -330,7 +332,7 @@ private:
     if (!kernel && kernel.status().code() == Code::bad_input) return kernel.status();
     if (chained() && kernel) chain_.take(data.tensors, *kernel);
     if (!wanted(id)) return {};
-    const Run run{kernel, reference, hints, chained() ? &fed : nullptr};
+    const Run run{adapter, kernel, reference, hints, chained() ? &fed : nullptr};
 
     std::vector<std::string> outputs = split_names(data.operation().outputs);
     for (std::string& output : split_names(data.operation().optional_outputs))
@@ -371,7 +373,7 @@ private:
 
   Status compare(const Entry& entry, const std::string& output, const std::string& tensor,
                  const Producer& got, const Producer& want, const Run& run) {
-    const auto& [kernel, reference, hints, fed] = run;
+    const auto& [adapter, kernel, reference, hints, fed] = run;
     const OperationId& id = reference.data().id;
     const auto rule = rules_.find(id.operation, tensor, name(got.kind));
     DSAKIT_TRY(rule);
@@ -410,6 +412,11 @@ private:
       DSAKIT_TRY(judged);
       fill(line, c, *judged);
       line.why = (*rule)->why;
+      if (options_.attribute) {
+        auto attribution = attribute(adapter, c, *judged, reference);
+        DSAKIT_TRY(attribution);
+        line.attribution = std::move(*attribution);
+      }
       if (line.verdict == Verdict::fail) {
         line.tightest_gate = tightest_gate(c, judged->comparison, reference);
         if (!judged->comparison.passes()) line.hint = hints.find(c, *judged);
