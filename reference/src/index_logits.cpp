@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "dsakit/reference/formats.hpp"
 #include "fp8_table.hpp"
 #include "index_record.hpp"
 #include "logit_rows.hpp"
@@ -73,6 +74,23 @@ PerKey<Value> scores(const Block<Value>& block) {
   return sum * block.scales;
 }
 
+/// scores() in fp32 with those roundings to bf16.
+PerKey<float> rounded_scores(const Block<float>& block, const LogitsRounding& rounding) {
+  const auto to_bf16 = [](bool rounds, float x) {
+    return rounds ? bf16_to_float(float_to_bf16(x)) : x;
+  };
+  const Matrix<float> dot = dots(block.queries, block.keys);
+  PerKey<float> sum = PerKey<float>::Zero(dot.cols());
+  for (Eigen::Index h = 0; h < dot.rows(); ++h) {
+    const float weight = to_bf16(rounding.weight, block.weights(h));
+    for (Eigen::Index n = 0; n < dot.cols(); ++n) {
+      const float of_head = to_bf16(rounding.dot, dot(h, n));
+      sum(n) += to_bf16(rounding.term, (of_head < 0 ? 0 : of_head) * weight);
+    }
+  }
+  return (sum * block.scales).unaryExpr([&](float x) { return to_bf16(rounding.logit, x); });
+}
+
 /// [keys] sum_h |w[h]| * s * sum_d |q[h, d] * k[d]|: what an error of an fp32 sum is relative to.
 PerKey<double> sum_of_absolute_terms(const Block<double>& block) {
   const Matrix<double> terms = block.queries.cwiseAbs() * block.keys.cwiseAbs();
@@ -115,6 +133,13 @@ PerKey<double> bounds(const Block<double>& block, Accumulation accumulation) {
 template <class Value, class Problem>
 void all_scores(const Problem& problem, Value* logits) {
   for_each_key<Value>(problem, scores<Value>, -std::numeric_limits<Value>::infinity(), logits);
+}
+
+template <class Problem>
+void all_rounded_scores(const Problem& problem, const LogitsRounding& rounding, float* logits) {
+  for_each_key<float>(
+      problem, [&](const Block<float>& block) { return rounded_scores(block, rounding); },
+      -std::numeric_limits<float>::infinity(), logits);
 }
 
 template <class Problem>
@@ -180,6 +205,14 @@ Status index_logits_decode(const IndexPages& contract, const IndexLogitsDecode& 
 template Status index_logits_decode<Exact>(const IndexPages&, const IndexLogitsDecode&, double*);
 template Status index_logits_decode<Simulated>(const IndexPages&, const IndexLogitsDecode&, float*);
 
+Status index_logits_decode_rounded(const IndexPages& contract, const IndexLogitsDecode& in,
+                                   const LogitsRounding& rounding, float* logits) {
+  const Decode problem{contract, {in}};
+  DSAKIT_TRY(problem.check());
+  all_rounded_scores(problem, rounding, logits);
+  return {};
+}
+
 Status index_logits_decode_bound(const IndexPages& contract, const IndexLogitsDecode& in,
                                  Accumulation accumulation, double* bound) {
   const Decode problem{contract, {in}};
@@ -198,6 +231,14 @@ Status index_logits_prefill(const IndexLogitsPrefill& in, typename Tier::Value* 
 
 template Status index_logits_prefill<Exact>(const IndexLogitsPrefill&, double*);
 template Status index_logits_prefill<Simulated>(const IndexLogitsPrefill&, float*);
+
+Status index_logits_prefill_rounded(const IndexLogitsPrefill& in, const LogitsRounding& rounding,
+                                    float* logits) {
+  const Prefill problem{{in}};
+  DSAKIT_TRY(problem.check());
+  all_rounded_scores(problem, rounding, logits);
+  return {};
+}
 
 Status index_logits_prefill_bound(const IndexLogitsPrefill& in, Accumulation accumulation,
                                   double* bound) {

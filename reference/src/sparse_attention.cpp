@@ -103,10 +103,13 @@ Matrix<double> largest_move(const Attention& a) {
 
 /// The online softmax of a token's heads over its keys so far, in fp32.
 struct OnlineSoftmax {
-  OnlineSoftmax(std::int64_t heads, ActivationDtype activation_dtype)
-      : dtype(activation_dtype),
+  OnlineSoftmax(std::int64_t heads, ActivationDtype activation_dtype,
+                const AttentionRounding& rounds)
+      : dtype(activation_dtype), rounding(rounds),
         largest(PerHead<float>::Constant(heads, -std::numeric_limits<float>::infinity())),
         sum(PerHead<float>::Zero(heads)), weighted(Matrix<float>::Zero(heads, kMlaLatent)) {}
+
+  float rounded(bool rounds, float x) const { return rounds ? round_to_activation(dtype, x) : x; }
 
   /// scores: [heads, keys], keys: [keys, 576]; at least one key.
   void add(const Matrix<float>& scores, const Matrix<float>& keys) {
@@ -120,13 +123,17 @@ struct OnlineSoftmax {
       weighted.row(h) *= shrink;
       for (Eigen::Index j = 0; j < keys.rows(); ++j) {
         const float p = std::exp(scores(h, j) - next);
-        sum(h) += p;
-        weighted.row(h) += round_to_activation(dtype, p) * keys.row(j).head(kMlaLatent);
+        sum(h) += rounded(rounding.summed_probability, p);
+        weighted.row(h) += rounded(rounding.probability, p) * keys.row(j).head(kMlaLatent);
       }
+      if (rounding.weighted_sum)
+        weighted.row(h) =
+            weighted.row(h).unaryExpr([&](float x) { return round_to_activation(dtype, x); });
     }
   }
 
   ActivationDtype dtype;
+  AttentionRounding rounding;
   PerHead<float> largest;
   PerHead<float> sum;     ///< of the unrounded probabilities
   Matrix<float> weighted; ///< [heads, 512] sum of bf16(p) * value
@@ -146,17 +153,22 @@ Status sparse_attention_exact(const SparseAttention& in, double* latent, double*
   return {};
 }
 
-Status sparse_attention(const SparseAttention& in, std::uint16_t* latent, float* lse) {
+Status sparse_attention(const SparseAttention& in, std::uint16_t* latent, float* lse,
+                        const AttentionRounding& rounding) {
   constexpr std::int64_t kBlock = 16; // slots of a step of the online softmax (spec 5.2)
   DSAKIT_TRY(check_mla_cache(in.cache.page_size, in.cache.page_stride, in.cache.record_stride));
   const auto scale = static_cast<float>(in.softmax_scale);
   const auto base = static_cast<float>(in_base(in.lse_base));
   tbb::parallel_for(std::int64_t{0}, in.tokens, [&](std::int64_t token) {
     const Matrix<float> queries = load_queries<float>(in, token);
-    OnlineSoftmax state(in.heads, in.activation_dtype);
+    OnlineSoftmax state(in.heads, in.activation_dtype, rounding);
     for (std::int64_t first = 0; first < in.k; first += kBlock) {
       const Matrix<float> keys = load_keys<float>(in, token, first, std::min(first + kBlock, in.k));
-      if (keys.rows() > 0) state.add(ordered_product(queries, keys.transpose()) * scale, keys);
+      if (keys.rows() == 0) continue;
+      Matrix<float> scores = ordered_product(queries, keys.transpose()) * scale;
+      if (rounding.score)
+        scores = scores.unaryExpr([&](float x) { return state.rounded(true, x); }).eval();
+      state.add(scores, keys);
     }
     std::uint16_t* out = latent + token * in.heads * kMlaLatent;
     for (std::int64_t h = 0; h < in.heads; ++h) {

@@ -43,6 +43,7 @@ std::string repeat(const Options& o) {
   if (o.mode != "fed") add("--mode " + o.mode);
   if (o.replay.rows != 0)
     add("--rows " + std::to_string(o.replay.rows) + " --seed " + std::to_string(o.replay.seed));
+  if (o.replay.attribute) add("--attribute");
   for (const std::string& item : o.contract)
     add("--contract " + harness::shell_word(item));
   text += o.report.repeat();
@@ -128,6 +129,8 @@ void add_replay(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
   verb->add_option("--operation", o.replay.operation, "replay only this one")->type_name("NAME");
+  verb->add_flag("--attribute", o.replay.attribute,
+                 "say which rounding point explains an error: of attention and FP8 index logits");
   verb->add_flag("-k,--keep-going", o.replay.keep_going,
                  "go on after a file that is bad or does not pass");
   o.report.add_to(*verb);

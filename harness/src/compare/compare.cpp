@@ -39,6 +39,19 @@ void read(Dtype dtype, const std::byte* bytes, const double* unrounded, std::int
     if (std::isinf(static_cast<float>(values[i]))) values[i] = std::copysign(kInfinity, values[i]);
 }
 
+/// Keeps mismatch number result.mismatches so that in the end each one was kept with the same
+/// chance, whatever their order; the same ones in every run.
+void keep(Comparison& result, std::int64_t i) {
+  if (result.wrong.size() < Comparison::kKept) {
+    result.wrong.push_back(i);
+    return;
+  }
+  std::uint64_t mixed = static_cast<std::uint64_t>(result.mismatches) * 0x9E3779B97F4A7C15u;
+  mixed = (mixed ^ mixed >> 32) * 0xD6E8FEB86659FD93u; // scattered over all 64 bits
+  const std::uint64_t place = (mixed ^ mixed >> 32) % static_cast<std::uint64_t>(result.mismatches);
+  if (place < Comparison::kKept) result.wrong[static_cast<std::size_t>(place)] = i;
+}
+
 } // namespace
 
 struct Comparer::State {
@@ -95,7 +108,7 @@ struct Comparer::State {
       }
     }
     ++result.mismatches;
-    if (result.wrong.size() < Comparison::kKept) result.wrong.push_back(at);
+    keep(result, at);
     for (std::size_t axis = shape.size(); axis-- > 0; at /= shape[axis]) {
       AxisCounts& counts = result.wrong_along[axis];
       ++counts.wrong[static_cast<std::size_t>(at % shape[axis] / counts.step)];
@@ -191,6 +204,7 @@ void Comparer::add(const Block& block) {
 
 Comparison Comparer::finish() {
   Comparison& result = state_->result;
+  std::sort(result.wrong.begin(), result.wrong.end());
   result.ulp_max = state_->ulps.max();
   result.ulp_at = state_->ulps.at();
   result.ulp_p99 = state_->ulps.p99();

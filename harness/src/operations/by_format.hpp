@@ -20,6 +20,13 @@ public:
                          const std::vector<double>& band) const override {
     return of(data).valid_set(data, output, band);
   }
+  std::vector<std::string> rounding_points(const OperationData& data) const override {
+    return of(data).rounding_points(data);
+  }
+  Result<std::map<std::string, Tensor>>
+  simulated(const OperationData& data, std::optional<std::size_t> switched) const override {
+    return of(data).simulated(data, switched);
+  }
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
     return of(data).run(data, device);
   }

@@ -55,6 +55,20 @@ public:
     return bound;
   }
 
+  std::vector<std::string> rounding_points(const OperationData&) const override {
+    return logits_rounding_points();
+  }
+
+  Result<std::map<std::string, Tensor>>
+  simulated(const OperationData& data, std::optional<std::size_t> switched) const override {
+    const auto prefill = Prefill::load(data);
+    DSAKIT_TRY(prefill);
+    Tensor logits(Dtype::float32, {prefill->in.rows, prefill->in.columns});
+    DSAKIT_TRY(reference::index_logits_prefill_rounded(prefill->in, logits_rounding(switched),
+                                                       logits.as<float>()));
+    return std::map<std::string, Tensor>{{"logits", std::move(logits)}};
+  }
+
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
     const auto prefill = Prefill::load(data);
     DSAKIT_TRY(prefill);

@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "dsakit/harness/operations.hpp"
+#include "dsakit/reference/index_logits.hpp"
 
 namespace dsakit::harness {
 
@@ -43,6 +46,16 @@ Expected expected_logits(const In& in, std::vector<double> unrounded, Defined de
   }
   logits.value.unrounded = std::move(unrounded);
   return logits;
+}
+
+/// The points of LogitsRounding, in this order.
+inline std::vector<std::string> logits_rounding_points() {
+  return {"head weight rounded to bf16", "dot rounded to bf16", "weighted dot rounded to bf16",
+          "logit rounded to bf16"};
+}
+
+inline reference::LogitsRounding logits_rounding(std::optional<std::size_t> switched) {
+  return {switched == 0u, switched == 1u, switched == 2u, switched == 3u};
 }
 
 } // namespace dsakit::harness

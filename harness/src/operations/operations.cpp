@@ -39,6 +39,15 @@ Result<Mask> OperationAdapter::valid_set(const OperationData& data, const Tensor
   return bad_input(data.id.operation + " has no sets to compare, want another gate than topk_set");
 }
 
+std::vector<std::string> OperationAdapter::rounding_points(const OperationData&) const {
+  return {};
+}
+
+Result<std::map<std::string, Tensor>>
+OperationAdapter::simulated(const OperationData& data, std::optional<std::size_t>) const {
+  return bad_input(data.id.operation + " has no rounding points to switch");
+}
+
 const OperationAdapter* find_adapter(std::string_view operation) {
   using Adapter = const OperationAdapter& (*)();
   static constexpr std::pair<std::string_view, Adapter> kAdapters[] = {

@@ -86,6 +86,23 @@ public:
     return output == "lse" ? lse : latent;
   }
 
+  std::vector<std::string> rounding_points(const OperationData&) const override {
+    return {"probability not rounded to bf16", "score rounded to bf16",
+            "probability rounded to bf16 in the sum, too", "weighted sum rounded to bf16"};
+  }
+
+  Result<std::map<std::string, Tensor>>
+  simulated(const OperationData& data, std::optional<std::size_t> switched) const override {
+    const auto in = load(data);
+    DSAKIT_TRY(in);
+    Tensor latent(Dtype::bfloat16, {in->tokens, in->heads, reference::kMlaLatent});
+    Tensor lse(Dtype::float32, {in->tokens, in->heads});
+    DSAKIT_TRY(reference::sparse_attention(
+        *in, latent.as<std::uint16_t>(), lse.as<float>(),
+        {switched != 0u, switched == 1u, switched == 2u, switched == 3u}));
+    return std::map<std::string, Tensor>{{"latent", std::move(latent)}, {"lse", std::move(lse)}};
+  }
+
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
     const auto in = load(data);
     DSAKIT_TRY(in);

@@ -1,38 +1,31 @@
 // Hints: a likely cause of a failure, where a pattern fits. A hint never changes a verdict.
 #pragma once
 
-#include <memory>
+#include <functional>
 #include <string>
-#include <vector>
 
 #include "judge.hpp"
 
 namespace dsakit::harness {
 
-/// The hints of one operation; keeps the references under other contracts between its outputs.
+/// The hints of one operation.
 class Hints {
 public:
-  Hints(const OperationAdapter& adapter, ReferenceRun& reference)
-      : adapter_(adapter), reference_(reference) {}
+  /// The kernel once more, its waves in another order where the device has an order.
+  using Rerun = std::function<Result<KernelRun>()>;
 
-  /// Empty where no pattern fits.
+  Hints(const OperationAdapter& adapter, ReferenceRun& reference, Rerun rerun = {})
+      : adapter_(adapter), reference_(reference), rerun_(std::move(rerun)) {}
+
+  /// At most two, the more specific first; empty where no pattern fits.
   std::string find(const Case& c, const Judged& judged);
 
 private:
-  /// The same inputs under a contract that differs in one field.
-  struct Alternative {
-    std::string field;
-    std::string value;
-    std::unique_ptr<ReferenceRun> reference;
-  };
-
-  std::string other_accumulation(const Case& c);
-  std::string other_contract(const Case& c);
-  void make_alternatives();
+  std::string differs_when_run_again(const Case& c) const;
 
   const OperationAdapter& adapter_;
   ReferenceRun& reference_;
-  std::vector<Alternative> alternatives_;
+  Rerun rerun_;
 };
 
 } // namespace dsakit::harness

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "../recording/formats.hpp"
+#include "attribute.hpp"
 #include "chain.hpp"
 #include "child_process.hpp"
 #include "dsakit/core/operations.hpp"
@@ -335,6 +336,16 @@ private:
     return parse_kernel_run(*bytes);
   }
 
+  /// The kernel once more, on host lanes with the waves between barriers in another order.
+  Result<KernelRun> run_again(const OperationAdapter& adapter, const OperationData& data) const {
+    if (!on_host()) return run_kernel(adapter, data);
+    optimized::HostOptions host = options_.host;
+    ++host.schedule_seed;
+    const auto device = optimized::open_device(options_.device, host);
+    DSAKIT_TRY(device);
+    return adapter.run(data, **device);
+  }
+
   /// The mla_scale_read of a recorded output; empty where its operation has none.
   std::string scale_read(const OperationId& id, const std::string& name,
                          const RecordedTensor& recorded) const {
@@ -350,6 +361,7 @@ private:
 
   /// A kernel's run, and the reference fed the same.
   struct Run {
+    const OperationAdapter& adapter;
     const Result<KernelRun>& kernel;
     ReferenceRun& reference;
     Hints& hints;
@@ -364,12 +376,12 @@ private:
     ReferenceRun fed(adapter, data);
     ReferenceRun reference(adapter,
                            {id, data.contract, chained() ? chain_fed : data.tensors, data.config});
-    Hints hints(adapter, reference);
+    Hints hints(adapter, reference, [&] { return run_again(adapter, reference.data()); });
     const auto kernel = run_kernel(adapter, reference.data());
     if (!kernel && kernel.status().code() == Code::bad_input) return kernel.status();
     if (chained() && kernel) chain_.take(data.tensors, *kernel);
     if (!wanted(id)) return {};
-    const Run run{kernel, reference, hints, chained() ? &fed : nullptr};
+    const Run run{adapter, kernel, reference, hints, chained() ? &fed : nullptr};
 
     std::vector<std::string> outputs = split_names(data.operation().outputs);
     for (std::string& output : split_names(data.operation().optional_outputs))
@@ -410,7 +422,7 @@ private:
 
   Status compare(const Entry& entry, const std::string& output, const std::string& tensor,
                  const Producer& got, const Producer& want, const Run& run) {
-    const auto& [kernel, reference, hints, fed] = run;
+    const auto& [adapter, kernel, reference, hints, fed] = run;
     const OperationId& id = reference.data().id;
     const auto rule = rules_.find(id.operation, tensor, name(got.kind));
     DSAKIT_TRY(rule);
@@ -449,6 +461,11 @@ private:
       DSAKIT_TRY(judged);
       fill(line, c, *judged);
       line.why = (*rule)->why;
+      if (options_.attribute) {
+        auto attribution = attribute(adapter, c, *judged, reference);
+        DSAKIT_TRY(attribution);
+        line.attribution = std::move(*attribution);
+      }
       if (line.verdict == Verdict::fail) {
         line.tightest_gate = tightest_gate(c, judged->comparison, reference);
         if (!judged->comparison.passes()) line.hint = hints.find(c, *judged);

@@ -13,7 +13,7 @@ namespace dsakit::harness {
 namespace {
 
 /// The extent that counts independent rows; empty where there is none.
-std::string_view row_axis(std::string_view operation) {
+std::string_view row_extent(std::string_view operation) {
   if (operation == "index_key_norm") return "tokens";
   if (operation == "index_cache_write" || operation == "mla_cache_write" ||
       operation == "index_cache_gather")
@@ -35,53 +35,95 @@ std::vector<std::int64_t> draw(std::int64_t rows, const RowSample& sample) {
   return drawn;
 }
 
-/// Keeps `rows` of that axis, before which only ranks may come.
-void keep(Tensor& tensor, std::size_t axis, const std::vector<std::int64_t>& rows) {
-  const std::int64_t outer = axis == 0 ? 1 : tensor.shape[0], all = tensor.shape[axis];
-  const std::size_t row_bytes = tensor.bytes.size() / static_cast<std::size_t>(outer * all);
-  std::byte* kept = tensor.bytes.data();
-  for (std::int64_t rank = 0; rank < outer; ++rank)
-    for (const std::int64_t row : rows) { // ascending, so that nothing is overwritten early
-      std::memmove(kept,
-                   tensor.bytes.data() + static_cast<std::size_t>(rank * all + row) * row_bytes,
-                   row_bytes);
-      kept += row_bytes;
-    }
-  tensor.bytes.resize(static_cast<std::size_t>(kept - tensor.bytes.data()));
-  tensor.shape[axis] = static_cast<std::int64_t>(rows.size());
+/// Calls visit(tensor, axis) for each tensor that has rows.
+template <class Recorded, class Visit>
+void for_each_row_tensor(Recorded& recorded, const Operation& operation, const Visit& visit) {
+  for (auto* side : {&recorded.inputs, &recorded.outputs})
+    for (auto& [name, tensor] : *side)
+      if (const auto axis = row_axis(operation, output_of(name, tensor.attributes)))
+        visit(tensor.tensor, *axis);
+}
+
+std::int64_t rows_of(const RecordedOperation& recorded, const Operation& operation) {
+  std::int64_t rows = 0;
+  for_each_row_tensor(recorded, operation,
+                      [&](const Tensor& tensor, std::size_t axis) { rows = tensor.shape[axis]; });
+  return rows;
+}
+
+/// row_request, where a choice of rows needs it and the recording says it by the rows' order.
+Result<std::optional<RecordedTensor>> requests_of_rows(const RecordedOperation& recorded,
+                                                       const Operation& operation) {
+  if (operation.name != "index_logits_decode" || recorded.inputs.contains("row_request"))
+    return std::optional<RecordedTensor>();
+  const std::int64_t rows = rows_of(recorded, operation);
+  const auto requests =
+      row_requests(recorded, rows, recorded.inputs.at("block_table").tensor.shape[0]);
+  DSAKIT_TRY(requests);
+  RecordedTensor row_request;
+  row_request.tensor = Tensor(Dtype::int32, {rows});
+  std::copy(requests->begin(), requests->end(), row_request.tensor.as<std::int32_t>());
+  return std::optional(std::move(row_request));
 }
 
 } // namespace
 
+std::optional<std::size_t> row_axis(const Operation& operation, const std::string& tensor) {
+  const std::string_view extent = row_extent(operation.name);
+  for (const TensorRule& rule : kTensorRules)
+    if (!extent.empty() && applies(rule, operation) && rule.tensor == tensor) {
+      const auto axes = split_names(rule.shape);
+      const auto found = std::find(axes.begin(), axes.end(), extent);
+      if (found != axes.end()) return static_cast<std::size_t>(found - axes.begin());
+    }
+  return std::nullopt;
+}
+
+Tensor of_axis(const Tensor& tensor, std::size_t axis, const std::vector<std::int64_t>& rows) {
+  const std::int64_t outer = axis == 0 ? 1 : tensor.shape[0], all = tensor.shape[axis];
+  const std::size_t row_bytes = tensor.bytes.size() / static_cast<std::size_t>(outer * all);
+  Shape shape = tensor.shape;
+  shape[axis] = std::ssize(rows);
+  Tensor result(tensor.dtype, std::move(shape));
+  std::byte* to = result.bytes.data();
+  for (std::int64_t rank = 0; rank < outer; ++rank)
+    for (const std::int64_t row : rows) {
+      std::memcpy(to, tensor.bytes.data() + static_cast<std::size_t>(rank * all + row) * row_bytes,
+                  row_bytes);
+      to += row_bytes;
+    }
+  return result;
+}
+
+Result<RecordedOperation> keep_rows(const RecordedOperation& recorded, const Operation& operation,
+                                    const std::vector<std::int64_t>& rows) {
+  auto requests = requests_of_rows(recorded, operation);
+  DSAKIT_TRY(requests);
+  RecordedOperation result;
+  const auto keep = [&](const auto& from, auto& to) {
+    for (const auto& [name, tensor] : from)
+      if (const auto axis = row_axis(operation, output_of(name, tensor.attributes)))
+        to[name] = {of_axis(tensor.tensor, *axis, rows), tensor.axes, tensor.attributes};
+      else
+        to[name] = tensor;
+  };
+  keep(recorded.inputs, result.inputs);
+  keep(recorded.outputs, result.outputs);
+  if (*requests) result.inputs["row_request"].tensor = of_axis((*requests)->tensor, 0, rows);
+  return result;
+}
+
 Result<RecordedOperation> sample_rows(RecordedOperation recorded, const Operation& operation,
                                       const RowSample& sample) {
-  const std::string_view axis = row_axis(operation.name);
-  if (sample.rows == 0 || axis.empty()) return recorded;
-
-  std::int64_t rows = 0;
-  const auto for_each_row_tensor = [&](const auto& visit) {
-    for (auto* side : {&recorded.inputs, &recorded.outputs})
-      for (auto& [name, tensor] : *side)
-        for (const TensorRule& rule : kTensorRules)
-          if (applies(rule, operation) && rule.tensor == output_of(name, tensor.attributes)) {
-            const auto axes = split_names(rule.shape);
-            for (std::size_t at = 0; at < axes.size(); ++at)
-              if (axes[at] == axis) visit(tensor.tensor, at);
-          }
-  };
-  for_each_row_tensor([&](const Tensor& tensor, std::size_t at) { rows = tensor.shape[at]; });
-  if (rows <= sample.rows) return recorded;
-
-  if (operation.name == "index_logits_decode" && !recorded.inputs.contains("row_request")) {
-    const auto requests =
-        row_requests(recorded, rows, recorded.inputs.at("block_table").tensor.shape[0]);
-    DSAKIT_TRY(requests);
-    RecordedTensor& row_request = recorded.inputs["row_request"];
-    row_request.tensor = Tensor(Dtype::int32, {rows});
-    std::copy(requests->begin(), requests->end(), row_request.tensor.as<std::int32_t>());
-  }
-  const auto kept = draw(rows, sample);
-  for_each_row_tensor([&](Tensor& tensor, std::size_t at) { keep(tensor, at, kept); });
+  const std::int64_t rows = rows_of(recorded, operation);
+  if (sample.rows == 0 || rows <= sample.rows) return recorded;
+  auto requests = requests_of_rows(recorded, operation);
+  DSAKIT_TRY(requests);
+  if (*requests) recorded.inputs["row_request"] = std::move(**requests);
+  const auto drawn = draw(rows, sample);
+  for_each_row_tensor(recorded, operation, [&](Tensor& tensor, std::size_t axis) {
+    tensor = of_axis(tensor, axis, drawn);
+  });
   return recorded;
 }
 

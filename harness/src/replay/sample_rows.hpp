@@ -1,7 +1,12 @@
-// A sample of an operation's rows, for recordings that are too large to replay as a whole.
+// Some of an operation's rows: a sample for recordings that are too large to replay as a whole, or
+// the rows that something is tried on.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "dsakit/core/operations.hpp"
 #include "dsakit/core/status.hpp"
@@ -18,5 +23,15 @@ struct RowSample {
 /// number of rows. Operations whose rows are not independent (cache writes, the gather) stay whole.
 Result<RecordedOperation> sample_rows(RecordedOperation recorded, const Operation& operation,
                                       const RowSample& sample);
+
+/// The axis of `tensor` that counts independent rows; none in an operation that has no such rows.
+std::optional<std::size_t> row_axis(const Operation& operation, const std::string& tensor);
+
+/// `rows` of that axis, before which only ranks may come.
+Tensor of_axis(const Tensor& tensor, std::size_t axis, const std::vector<std::int64_t>& rows);
+
+/// `recorded` with these rows alone, which ascend.
+Result<RecordedOperation> keep_rows(const RecordedOperation& recorded, const Operation& operation,
+                                    const std::vector<std::int64_t>& rows);
 
 } // namespace dsakit::harness

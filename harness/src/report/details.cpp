@@ -71,6 +71,16 @@ std::string parts(const ReportQuantised& quantised) {
   return text;
 }
 
+std::string attribution(const ReportAttribution& found) {
+  std::string text = "implementation error " + short_number(found.implementation) +
+                     " and format error " + short_number(found.format) + " of the gate; ";
+  if (found.explained_by.empty()) return text + "no rounding point explains it";
+  text += "explained by: " + found.explained_by;
+  for (const SwitchedPoint& point : found.points)
+    if (point.point == found.explained_by) text += ", which leaves " + short_number(point.used);
+  return text;
+}
+
 } // namespace
 
 std::string title(const ReportLine& line) {
@@ -111,6 +121,7 @@ std::string details(const ReportLine& line, bool verbose) {
         std::to_string(line.ties->rows) + " rows have more than places; the most are " +
             std::to_string(line.ties->largest) + " for " + std::to_string(line.ties->places) +
             " in row " + std::to_string(line.ties->row));
+  if (line.attribution) add("attribution", attribution(*line.attribution));
   add("tightest passing gate", line.tightest_gate);
   if (verbose)
     for (const SamplePair& pair : line.samples)

@@ -99,6 +99,20 @@ Json ties_json(const ReportTies& ties) {
   return object;
 }
 
+Json attribution_json(const ReportAttribution& attribution) {
+  Json object;
+  put(object, "implementation", std::optional(attribution.implementation));
+  put(object, "format", std::optional(attribution.format));
+  object["points"] = Json::array();
+  for (const SwitchedPoint& point : attribution.points) {
+    Json& of_point = object["points"].emplace_back();
+    of_point["point"] = point.point;
+    put(of_point, "used", std::optional(point.used));
+  }
+  put(object, "explained_by", attribution.explained_by);
+  return object;
+}
+
 template <class Items, class ToJson>
 Json array_json(const Items& items, ToJson to_json) {
   Json array = Json::array();
@@ -139,6 +153,7 @@ Json line_json(const ReportLine& line) {
   object["samples"] = array_json(line.samples, sample_json);
   object["quantised"] = line.quantised ? quantised_json(*line.quantised) : Json(nullptr);
   object["ties"] = line.ties ? ties_json(*line.ties) : Json(nullptr);
+  object["attribution"] = line.attribution ? attribution_json(*line.attribution) : Json(nullptr);
   put(object, "first_at", line.first_at);
   put(object, "worst_at", line.worst_at);
   put(object, "got", line.got);

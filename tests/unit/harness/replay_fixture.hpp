@@ -50,6 +50,15 @@ protected:
     return &none;
   }
 
+  /// The hint of an output, where the recording of it is wrong.
+  std::string hint(const TinyRecording& recording, const std::string& operation,
+                   const std::string& tensor) const {
+    const harness::Report report = replay(recording);
+    const harness::ReportLine* line = find(report, operation, tensor, "reference", "recorded");
+    EXPECT_EQ(line->verdict, harness::Verdict::fail) << operation << " " << tensor;
+    return line->hint;
+  }
+
   /// The first line that is not a pass.
   static const harness::ReportLine* first_bad(const harness::Report& report) {
     for (const harness::ReportLine& line : report.lines)

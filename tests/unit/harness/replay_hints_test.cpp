@@ -12,16 +12,7 @@ using testing::ReplayTest;
 using testing::tiny_recording;
 using testing::TinyRecording;
 
-class ReplayHints : public ReplayTest {
-protected:
-  std::string hint(const TinyRecording& recording, const std::string& operation,
-                   const std::string& tensor) {
-    const Report report = replay(recording);
-    const ReportLine* line = find(report, operation, tensor, "reference", "recorded");
-    EXPECT_EQ(line->verdict, Verdict::fail);
-    return line->hint;
-  }
-};
+class ReplayHints : public ReplayTest {};
 
 bool says(const std::string& hint, const std::string& what) {
   return hint.find(what) != std::string::npos;
@@ -160,10 +151,11 @@ TEST_F(ReplayHints, TheOtherPageLayoutIsNamedForEveryOperation) {
 TEST_F(ReplayHints, AZeroTailIsNamedWithItsFirstElement) {
   TinyRecording recording = tiny_recording();
   Tensor& logits = recording.output("index_logits_decode", "logits");
-  logits.as<float>()[6] = logits.as<float>()[7] = logits.as<float>()[8] = 0; // [1, 1] to [1, 3]
+  for (int i = 5; i < 9; ++i) // [1, 0] to [1, 3]
+    logits.as<float>()[i] = 0;
   const std::string text = hint(recording, "index_logits_decode", "logits");
   EXPECT_TRUE(says(text, "zero")) << text;
-  EXPECT_TRUE(says(text, "[1, 1]")) << text;
+  EXPECT_TRUE(says(text, "[1, 0]")) << text;
 }
 
 TEST_F(ReplayHints, ASlotThatWasNotWrittenIsNamedAsStale) {

@@ -84,9 +84,10 @@ struct Comparison {
   std::optional<std::int64_t> ulp_p99;
   /// Elements that are 0, 1, 2 to 3, 4 to 7, ... steps apart, up to the bin of ulp_max.
   std::vector<std::int64_t> ulp_histogram;
-  std::optional<std::int64_t> ulp_at;  ///< flat index of the first that is ulp_max apart
-  std::optional<std::int64_t> first;   ///< flat index of the first mismatch in row-major order
-  std::vector<std::int64_t> wrong;     ///< flat indices of the first kKept mismatches
+  std::optional<std::int64_t> ulp_at; ///< flat index of the first that is ulp_max apart
+  std::optional<std::int64_t> first;  ///< flat index of the first mismatch in row-major order
+  /// Flat indices of the mismatches, ascending; of more than kKept a sample spread over them all.
+  std::vector<std::int64_t> wrong;
   std::vector<AxisCounts> wrong_along; ///< an entry per axis; empty: no mismatch
   /// Flat index of the largest error: in terms of its bound for `derived`, absolute for `exact`.
   std::optional<std::int64_t> worst;

@@ -82,6 +82,11 @@ public:
   /// producer's own may have been off; empty: it had these.
   virtual Result<Mask> valid_set(const OperationData& data, const Tensor& output,
                                  const std::vector<double>& band) const;
+  /// Names of the rounding points of the simulated tier that can be switched; empty where none can.
+  virtual std::vector<std::string> rounding_points(const OperationData& data) const;
+  /// The outputs of the simulated tier with rounding_points()[*switched] switched, or as it is.
+  virtual Result<std::map<std::string, Tensor>>
+  simulated(const OperationData& data, std::optional<std::size_t> switched) const;
   /// Uploads the inputs, poisons the outputs, launches and downloads.
   virtual Result<KernelRun> run(const OperationData& data, optimized::Device& device) const = 0;
 };

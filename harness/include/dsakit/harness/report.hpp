@@ -96,6 +96,20 @@ struct ReportTies {
   std::map<std::int64_t, std::int64_t> groups; ///< size of the group at the threshold -> rows
 };
 
+/// The error with one rounding point of the simulated tier switched.
+struct SwitchedPoint {
+  std::string point; ///< what is done otherwise: "dot rounded to bf16"
+  double used;       ///< of the gate, against that tier
+};
+
+/// Which rounding an error comes from. Errors are worst error / bound.
+struct ReportAttribution {
+  double implementation = 0;         ///< against the simulated tier
+  double format = 0;                 ///< of the simulated tier against the exact one
+  std::vector<SwitchedPoint> points; ///< each alone
+  std::string explained_by;          ///< the one that leaves a quarter of the error; empty: none
+};
+
 /// One compared tensor of one operation.
 struct ReportLine {
   static constexpr std::size_t kSamples = 8;
@@ -135,9 +149,10 @@ struct ReportLine {
   std::vector<SamplePair> samples;         ///< mismatches, at most kSamples, row-major
   std::optional<ReportQuantised> quantised;
   std::optional<ReportTies> ties;
-  std::vector<std::int64_t> first_at; ///< first mismatch in row-major order; empty: none
-  std::vector<std::int64_t> worst_at; ///< empty: no element differs
-  std::optional<Sample> got;          ///< at first_at, else at worst_at
+  std::optional<ReportAttribution> attribution; ///< where asked for
+  std::vector<std::int64_t> first_at;           ///< first mismatch in row-major order; empty: none
+  std::vector<std::int64_t> worst_at;           ///< empty: no element differs
+  std::optional<Sample> got;                    ///< at first_at, else at worst_at
   std::optional<Sample> want;
   std::string tightest_gate; ///< the tightest that would have passed
   std::string hint;          ///< a likely cause

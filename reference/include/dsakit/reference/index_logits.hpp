@@ -31,6 +31,14 @@ struct Simulated {
   using Value = float;
 };
 
+/// Where a producer may round to bf16 as well; the simulated tier rounds at none of these.
+struct LogitsRounding {
+  bool weight = false; ///< a head's weight
+  bool dot = false;    ///< the sum over d, before ReLU
+  bool term = false;   ///< ReLU(dot) * weight
+  bool logit = false;  ///< the result
+};
+
 /// logits: [rows, columns]; columns at or beyond a row's length are left as they are. A key on an
 /// invalid page (beyond the table or the pool, or negative) gives -inf. max(NaN, 0) is NaN.
 template <class Tier>
@@ -41,6 +49,10 @@ extern template Status index_logits_decode<Exact>(const IndexPages&, const Index
                                                   double*);
 extern template Status index_logits_decode<Simulated>(const IndexPages&, const IndexLogitsDecode&,
                                                       float*);
+
+/// Tier `simulated` with roundings more.
+Status index_logits_decode_rounded(const IndexPages& contract, const IndexLogitsDecode& in,
+                                   const LogitsRounding& rounding, float* logits);
 
 /// bound: [rows, columns], the largest |producer - exact| that a right producer of that
 /// accumulation can have (spec 8, "Logits"); 0 at and beyond the row length and for a key on an
@@ -75,6 +87,9 @@ Status index_logits_prefill(const IndexLogitsPrefill& in, typename Tier::Value* 
 
 extern template Status index_logits_prefill<Exact>(const IndexLogitsPrefill&, double*);
 extern template Status index_logits_prefill<Simulated>(const IndexLogitsPrefill&, float*);
+
+Status index_logits_prefill_rounded(const IndexLogitsPrefill& in, const LogitsRounding& rounding,
+                                    float* logits);
 
 /// As index_logits_decode_bound; 0 outside the window.
 Status index_logits_prefill_bound(const IndexLogitsPrefill& in, Accumulation accumulation,

@@ -27,9 +27,18 @@ struct SparseAttention {
 /// -inf.
 Status sparse_attention_exact(const SparseAttention& in, double* latent, double* lse);
 
+/// Where the simulated tier rounds to bf16, and where another producer may.
+struct AttentionRounding {
+  bool probability = true;         ///< p in P V
+  bool score = false;              ///< q k * scale
+  bool summed_probability = false; ///< p in the sum that divides
+  bool weighted_sum = false;       ///< the sum of p v, after each block
+};
+
 /// Tier simulated: fp32 scores and sums, online softmax over blocks of 16 keys, bf16(p) in P V, one
 /// rounding to bf16. latent: bf16 bits. With fp16 activations fp16 stands for bf16.
-Status sparse_attention(const SparseAttention& in, std::uint16_t* latent, float* lse);
+Status sparse_attention(const SparseAttention& in, std::uint16_t* latent, float* lse,
+                        const AttentionRounding& rounding = {});
 
 /// Largest right error of a producer (spec 8), eps = 578 * 2^-24 * max_j sum_d |q_d k_jd| * scale:
 /// lse:    eps + 4 ulp (times log2(e) for base two)

@@ -1,0 +1,167 @@
+// Assumptions about the inputs: one of them left out, taken of another row, or read in another
+// order. The reference then says what comes out.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+#include "../sample_rows.hpp"
+#include "dsakit/harness/contract_keys.hpp"
+#include "dsakit/reference/mla_cache.hpp"
+#include "inputs.hpp"
+
+namespace dsakit::harness {
+namespace {
+
+/// Every row takes the first row of an input.
+void first_row_for_all(Inputs& inputs, const OperationData& data) {
+  for (const auto& [name, tensor] : data.tensors.inputs)
+    if (row_axis(data.operation(), name) == std::size_t{0} && tensor.tensor.shape[0] > 1)
+      inputs.assume(name, "every row takes the first row of " + name, [](Tensor& rows) {
+        const std::size_t bytes = rows.bytes.size() / static_cast<std::size_t>(rows.shape[0]);
+        for (std::size_t at = bytes; at < rows.bytes.size(); at += bytes)
+          std::copy_n(rows.bytes.begin(), bytes,
+                      rows.bytes.begin() + static_cast<std::ptrdiff_t>(at));
+      });
+}
+
+void weights_fold(Inputs& inputs) {
+  inputs.assume_each<float>("index_q_scale", "the query scale is left out",
+                            [](float, std::int64_t) { return 1.0F; });
+}
+
+void sparse_attention(Inputs& inputs, const OperationData& data) {
+  const double scale = *parse_number(data.config.at("softmax_scale"));
+  const double plain = 1 / std::sqrt(192.0);
+  const auto mscale = [](double factor) {
+    const double m = 0.1 * std::log(factor) + 1;
+    return m * m;
+  };
+  for (const auto& [other, what] :
+       {std::pair(plain, "192^-0.5, without mscale"),
+        {std::sqrt(scale * plain), "mscale once, not squared"},
+        {scale * scale / plain, "mscale applied twice"},
+        {plain * mscale(4), "192^-0.5 with the mscale of a YaRN factor of 4"},
+        {plain * mscale(32), "192^-0.5 with the mscale of a YaRN factor of 32"},
+        {plain * mscale(40), "192^-0.5 with the mscale of a YaRN factor of 40"},
+        {plain * mscale(64), "192^-0.5 with the mscale of a YaRN factor of 64"},
+        {1 / std::sqrt(576.0), "576^-0.5, of the absorbed query"},
+        {1 / std::sqrt(128.0), "128^-0.5, without the 64 unrotated dims"},
+        {scale * std::log2(std::exp(1.0)), "log2(e) too large"},
+        {scale / std::log2(std::exp(1.0)), "log2(e) too small"},
+        {1.0, "left out"}}) {
+    if (std::abs(other / scale - 1) < 1e-6) continue;
+    char digits[32];
+    std::snprintf(digits, sizeof digits, "%.17g", other);
+    inputs.made.push_back({std::string("what comes out where the softmax scale is ") + what,
+                           [=](RecordedOperation&, ContractValues&, Attributes& config) {
+                             config["softmax_scale"] = digits;
+                           }});
+  }
+  constexpr std::int64_t kDim = reference::kMlaLatent + reference::kMlaPe;
+  inputs.assume_each<std::int32_t>(
+      "slots", "slot 0 is attended in place of -1",
+      [](std::int32_t slot, std::int64_t) { return std::max(slot, 0); });
+  const std::int64_t k = inputs.at("slots").shape[1];
+  const auto lose = [=](bool last) {
+    return [=](Tensor& slots) {
+      for (std::int64_t row = 0; row < slots.shape[0]; ++row) {
+        std::int32_t* ids = slots.as<std::int32_t>() + row * k;
+        for (std::int64_t n = 0; n < k; ++n)
+          if (std::int32_t& id = ids[last ? k - 1 - n : n]; id >= 0) {
+            id = -1;
+            break;
+          }
+      }
+    };
+  };
+  inputs.assume("slots", "the last key of each row is left out", lose(true));
+  inputs.assume("slots", "the first key of each row is left out", lose(false));
+  inputs.assume_each<std::uint16_t>("mla_query", "the 64 unrotated dims are left out of the score",
+                                    [](std::uint16_t value, std::int64_t i) {
+                                      return i % kDim < reference::kMlaLatent ? value
+                                                                              : std::uint16_t{0};
+                                    });
+  constexpr std::int64_t kFirst = 2 * reference::kMlaLatent, kHalf = reference::kMlaPe / 2;
+  const auto pe = [](auto from) {
+    return [=](std::int64_t byte) {
+      return byte < kFirst ? byte : kFirst + 2 * from((byte - kFirst) / 2) + byte % 2;
+    };
+  };
+  inputs.assume_order(
+      "mla_query", "the query's last 64 dims are interleaved and those of the key half-split",
+      2 * kDim, pe([](std::int64_t i) { return i < kHalf ? 2 * i : 2 * (i - kHalf) + 1; }));
+  inputs.assume_order("mla_query",
+                      "the query's last 64 dims are half-split and those of the key interleaved",
+                      2 * kDim, pe([](std::int64_t i) { return i / 2 + i % 2 * kHalf; }));
+}
+
+/// The weight [heads * rows of a head, latent] with W_UK and W_UV of a head exchanged, and with the
+/// heads taken as if nothing lay between them.
+void absorption(Inputs& inputs, const OperationData& data) {
+  if (inputs.has("weight_scale")) return; // its blocks would have to follow
+  const Tensor& weight = inputs.at("weight");
+  const Tensor* q = data.optional_input("q");
+  const std::int64_t heads = (q ? *q : inputs.at("latent")).shape[1];
+  const std::int64_t half = weight.shape[0] / heads / 2;
+  const auto row_bytes = static_cast<std::int64_t>(weight.bytes.size()) / weight.shape[0];
+  inputs.assume_order(
+      "weight", q ? "W_UV is taken for W_UK" : "W_UK is taken for W_UV", 2 * half * row_bytes,
+      [=](std::int64_t i) { return (i + half * row_bytes) % (2 * half * row_bytes); });
+  inputs.assume_order(
+      "weight", "the heads of the weight are taken from one another, with nothing between them",
+      2 * half * row_bytes * heads, [=](std::int64_t i) {
+        const std::int64_t row = i / row_bytes, head = row / (2 * half);
+        return row % (2 * half) < half ? i - head * half * row_bytes : i;
+      });
+}
+
+void norm(Inputs& inputs, const OperationData& data) {
+  for (const char* eps : {"0", "1e-6", "1e-5"})
+    if (*parse_number(eps) != *parse_number(data.config.at("rms_norm_eps")))
+      inputs.made.push_back({std::string("what comes out where eps is ") + eps,
+                             [=](RecordedOperation&, ContractValues&, Attributes& config) {
+                               config["rms_norm_eps"] = eps;
+                             }});
+}
+
+void topk(Inputs& inputs) {
+  inputs.assume_each<float>("logits", "-0 ranks below 0", [](float score, std::int64_t) {
+    return score == 0 && std::signbit(score) ? -std::numeric_limits<float>::denorm_min() : score;
+  });
+  inputs.assume_each<float>(
+      "logits", "NaN ranks above every number", [](float score, std::int64_t) {
+        return std::isnan(score) ? std::numeric_limits<float>::infinity() : score;
+      });
+}
+
+} // namespace
+
+std::vector<Assumption> other_inputs(const OperationData& data) {
+  Inputs inputs(data);
+  const std::string& operation = data.id.operation;
+  if (operation == "index_logits_prefill" || operation == "index_logits_decode") {
+    if (data.operation().format == "mxfp4")
+      mxfp4_logits(inputs, data);
+    else
+      fp8_logits(inputs);
+  } else if (operation == "index_weights_fold") {
+    weights_fold(inputs);
+  } else if (operation == "sparse_attention") {
+    sparse_attention(inputs, data);
+  } else if (operation == "absorb_q" || operation == "absorb_v") {
+    absorption(inputs, data);
+  } else if (operation == "q_norm" || operation == "kv_norm" || operation == "index_key_norm") {
+    norm(inputs, data);
+  } else if (operation == "topk") {
+    topk(inputs);
+  } else if (operation == "output_gate") {
+    inputs.assume_each<std::uint16_t>(
+        "gate", "the gate's sign is lost",
+        [](std::uint16_t gate, std::int64_t) { return static_cast<std::uint16_t>(gate & 0x7FFF); });
+  }
+  first_row_for_all(inputs, data);
+  return std::move(inputs.made);
+}
+
+} // namespace dsakit::harness
