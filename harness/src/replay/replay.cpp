@@ -2,17 +2,16 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <memory>
 #include <set>
 
 #include "../recording/formats.hpp"
 #include "chain.hpp"
-#include "child_process.hpp"
 #include "dsakit/core/operations.hpp"
 #include "dsakit/harness/operations.hpp"
 #include "dsakit/harness/recording.hpp"
 #include "hints.hpp"
 #include "judge.hpp"
+#include "kernel_runner.hpp"
 #include "names.hpp"
 #include "overrides.hpp"
 #include "sample_rows.hpp"
@@ -58,7 +57,8 @@ std::vector<std::string> each_once(std::vector<std::string> files) {
 class Replay {
 public:
   Replay(const ReplayOptions& options, Rules& rules)
-      : options_(options), rules_(rules), overrides_(options.overrides) {}
+      : options_(options), rules_(rules), overrides_(options.overrides),
+        kernels_(options.device, options.host, options.time_limit_s) {}
 
   Result<Report> run() {
     const auto files = expand(options_.paths);
@@ -71,7 +71,7 @@ public:
     if (!any_bad()) DSAKIT_TRY(overrides_.check_used());
     if (any_bad() && !options_.keep_going) return finish();
 
-    const auto device = look_for_device();
+    const auto device = kernels_.open();
     if (!device) {
       // Files are judged before devices: a payload may still be bad.
       for (Entry& entry : entries_)
@@ -248,39 +248,6 @@ private:
     return {};
   }
 
-  bool on_host() const { return options_.device == optimized::DeviceKind::host; }
-
-  /// Its description. Host lanes stay open; a GPU is only ever opened in a child process.
-  Result<std::string> look_for_device() {
-    if (!on_host())
-      return run_in_child(
-          [&]() -> Result<std::string> {
-            const auto device = optimized::open_device(options_.device, options_.host);
-            DSAKIT_TRY(device);
-            return (*device)->description();
-          },
-          options_.time_limit_s);
-    auto device = optimized::open_device(options_.device, options_.host);
-    DSAKIT_TRY(device);
-    host_ = std::move(*device);
-    return host_->description();
-  }
-
-  Result<KernelRun> run_kernel(const OperationAdapter& adapter, const OperationData& data) const {
-    if (on_host()) return adapter.run(data, *host_);
-    const auto bytes = run_in_child(
-        [&]() -> Result<std::string> {
-          const auto device = optimized::open_device(options_.device, options_.host);
-          DSAKIT_TRY(device);
-          const auto run = adapter.run(data, **device);
-          DSAKIT_TRY(run);
-          return serialise(*run);
-        },
-        options_.time_limit_s);
-    DSAKIT_TRY(bytes);
-    return parse_kernel_run(*bytes);
-  }
-
   /// The mla_scale_read of a recorded output; empty where its operation has none.
   std::string scale_read(const OperationId& id, const std::string& name,
                          const RecordedTensor& recorded) const {
@@ -311,7 +278,7 @@ private:
     ReferenceRun reference(adapter,
                            {id, data.contract, chained() ? chain_fed : data.tensors, data.config});
     Hints hints(adapter, reference);
-    const auto kernel = run_kernel(adapter, reference.data());
+    const auto kernel = kernels_.run(adapter, reference.data());
     if (!kernel && kernel.status().code() == Code::bad_input) return kernel.status();
     if (chained() && kernel) chain_.take(data.tensors, *kernel);
     if (!wanted(id)) return {};
@@ -425,7 +392,7 @@ private:
   std::vector<Entry> entries_;
   Overrides overrides_;
   Chain chain_; ///< of the current step
-  std::unique_ptr<optimized::Device> host_;
+  KernelRunner kernels_;
   Report report_;
 };
 
