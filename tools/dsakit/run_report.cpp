@@ -27,6 +27,12 @@ Status print(const Report& report, const ReportOptions& options) {
       options.format == "json"
           ? to_json(report)
           : to_text(report, {.colour = to_terminal, .verbose = options.verbose});
+  return print_report(contents, options);
+}
+
+} // namespace
+
+Status print_report(const std::string& contents, const ReportOptions& options) {
   if (!options.output.empty()) return write_report(options.output, contents);
   if (std::fwrite(contents.data(), 1, contents.size(), stdout) != contents.size() ||
       std::fflush(stdout) != 0)
@@ -34,8 +40,6 @@ Status print(const Report& report, const ReportOptions& options) {
                              std::strerror(errno));
   return {};
 }
-
-} // namespace
 
 int exit_code_of(const Report& report) {
   const auto any = [](const auto& entries, Verdict verdict) {

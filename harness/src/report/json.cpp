@@ -1,7 +1,6 @@
-#include <cmath>
-#include <nlohmann/json.hpp>
+#include "json_parts.hpp"
 
-#include "dsakit/harness/report.hpp"
+#include <cmath>
 
 namespace dsakit::harness {
 namespace {
@@ -34,6 +33,8 @@ void put(Json& object, const std::string& key, const std::optional<Sample>& samp
   put(object, key.c_str(), sample ? std::optional(sample->value) : std::nullopt);
   if (sample) object[key + "_hex"] = sample->hex;
 }
+
+} // namespace
 
 Json line_json(const ReportLine& line) {
   Json object;
@@ -80,6 +81,8 @@ Json environment_json(const Environment& environment) {
   object["variables"] = environment.variables;
   return object;
 }
+
+namespace {
 
 Json summary_json(const Summary& summary) {
   Json object;
