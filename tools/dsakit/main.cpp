@@ -42,6 +42,8 @@ int run(int argc, char** argv) {
     add_record(app, code);
     add_replay(app, code);
     add_compare(app, code);
+    add_bisect(app, code);
+    add_shrink(app, code);
     add_golden(app, code);
     add_doctor(app, code);
     app.parse(argc, argv);

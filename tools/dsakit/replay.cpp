@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 
+#include "device_options.hpp"
 #include "exit_codes.hpp"
 #include "interrupt.hpp"
 #include "progress_bar.hpp"
@@ -21,31 +22,18 @@ using namespace dsakit;
 struct Options {
   ReportOptions report;
   harness::ReplayOptions replay;
-  std::string device = "host";
-  std::string host_arch = "gfx942";
+  DeviceOptions device;
   std::string mode = "fed";
-  unsigned lds_pattern = optimized::HostOptions{}.lds_pattern;
-  std::vector<std::string> contract;
 };
 
 /// What has to be said again to see the same result.
 std::string repeat(const Options& o) {
-  std::string text;
+  std::string text = o.device.repeat();
   const auto add = [&](const std::string& option) { text += (text.empty() ? "" : " ") + option; };
-  if (o.device != "host")
-    add("--device " + o.device);
-  else if (o.host_arch != "gfx942")
-    add("--host-arch " + o.host_arch);
-  if (o.replay.host.schedule_seed != 0)
-    add("--host-schedule " + std::to_string(o.replay.host.schedule_seed));
-  if (o.lds_pattern != optimized::HostOptions{}.lds_pattern)
-    add("--lds-pattern " + std::to_string(o.lds_pattern));
   if (o.mode != "fed") add("--mode " + o.mode);
   if (o.replay.rows != 0)
     add("--rows " + std::to_string(o.replay.rows) + " --seed " + std::to_string(o.replay.seed));
   if (o.replay.attribute) add("--attribute");
-  for (const std::string& item : o.contract)
-    add("--contract " + harness::shell_word(item));
   text += o.report.repeat();
   return text.starts_with(' ') ? text.substr(1) : text;
 }
@@ -53,16 +41,12 @@ std::string repeat(const Options& o) {
 Result<harness::Report> run(Options& o) {
   auto rules = prepare(o.report, o.replay.paths);
   DSAKIT_TRY(rules);
-  for (const std::string& text : o.contract) {
-    const auto parsed = harness::parse_override(text);
-    DSAKIT_TRY(parsed);
-    o.replay.overrides.push_back(*parsed);
-  }
-  o.replay.device = o.device == "hip"    ? optimized::DeviceKind::hip
-                    : o.device == "cuda" ? optimized::DeviceKind::cuda
-                                         : optimized::DeviceKind::host;
-  o.replay.host.arch = o.host_arch == "gfx950" ? optimized::Arch::gfx950 : optimized::Arch::gfx942;
-  o.replay.host.lds_pattern = static_cast<std::uint8_t>(o.lds_pattern);
+  auto overrides = o.device.overrides();
+  DSAKIT_TRY(overrides);
+  o.replay.overrides = std::move(*overrides);
+  o.replay.device = o.device.kind();
+  o.replay.host = o.device.host();
+  o.replay.time_limit_s = o.device.time_limit_s;
   o.replay.mode = o.mode == "chained" ? harness::ReplayMode::chained : harness::ReplayMode::fed;
   o.replay.repeat = repeat(o);
   o.replay.interrupted = &catch_interrupt();
@@ -88,28 +72,7 @@ void add_replay(CLI::App& app, int& exit_code) {
   verb->add_option("paths", o.replay.paths, "recordings, or folders whose *.h5 are replayed")
       ->required()
       ->type_name("FILE|DIR");
-  verb->add_option("--device", o.device,
-                   "host: the AMD lane code on this CPU; hip: an AMD GPU; "
-                   "cuda: an NVIDIA GPU")
-      ->check(CLI::IsMember({"host", "hip", "cuda"}))
-      ->capture_default_str();
-  verb->add_option("--host-arch", o.host_arch, "whose instructions the host device models")
-      ->check(CLI::IsMember({"gfx942", "gfx950"}))
-      ->capture_default_str();
-  verb->add_option("--host-schedule", o.replay.host.schedule_seed,
-                   "seed of the order of waves between barriers; 0: ascending")
-      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()))
-      ->envname("DSAKIT_HOST_SCHEDULE")
-      ->capture_default_str();
-  verb->add_option("--lds-pattern", o.lds_pattern,
-                   "byte that LDS of the host device holds when a workgroup starts")
-      ->check(CLI::Range(0, 255))
-      ->capture_default_str();
-  verb->add_option("--contract", o.contract,
-                   "override a contract key, or accumulation or mla_scale_read of one tensor")
-      ->type_name("KEY[:TENSOR]=VALUE")
-      ->expected(1)
-      ->take_all();
+  o.device.add_to(*verb);
   verb->add_option("--mode", o.mode,
                    "fed: each operation gets what was recorded; chained: what our kernels made of "
                    "the operations before it")
@@ -123,10 +86,6 @@ void add_replay(CLI::App& app, int& exit_code) {
   verb->add_option("--seed", o.replay.seed, "which rows --rows takes")
       ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()))
       ->needs(rows)
-      ->capture_default_str();
-  verb->add_option("--time-limit", o.replay.time_limit_s,
-                   "seconds for each operation on a GPU, which runs in a process of its own")
-      ->check(CLI::Range(1, 86400))
       ->capture_default_str();
   verb->add_option("--operation", o.replay.operation, "replay only this one")->type_name("NAME");
   verb->add_flag("--attribute", o.replay.attribute,

@@ -30,7 +30,12 @@ std::string contents_of(const Report& report, const ReportOptions& options, bool
 
 Status print(const Report& report, const ReportOptions& options) {
   const bool to_terminal = options.output.empty() && isatty(STDOUT_FILENO);
-  const std::string contents = contents_of(report, options, to_terminal);
+  return print_report(contents_of(report, options, to_terminal), options);
+}
+
+} // namespace
+
+Status print_report(const std::string& contents, const ReportOptions& options) {
   if (!options.output.empty()) return write_report(options.output, contents);
   if (std::fwrite(contents.data(), 1, contents.size(), stdout) != contents.size() ||
       std::fflush(stdout) != 0)
@@ -38,8 +43,6 @@ Status print(const Report& report, const ReportOptions& options) {
                              std::strerror(errno));
   return {};
 }
-
-} // namespace
 
 int exit_code_of(const Report& report) {
   const auto any = [](const auto& entries, Verdict verdict) {

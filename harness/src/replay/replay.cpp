@@ -2,18 +2,17 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <memory>
 #include <set>
 
 #include "../recording/formats.hpp"
 #include "attribute.hpp"
 #include "chain.hpp"
-#include "child_process.hpp"
 #include "dsakit/core/operations.hpp"
 #include "dsakit/harness/operations.hpp"
 #include "dsakit/harness/recording.hpp"
 #include "hints.hpp"
 #include "judge.hpp"
+#include "kernel_runner.hpp"
 #include "names.hpp"
 #include "overrides.hpp"
 #include "quantised.hpp"
@@ -61,7 +60,8 @@ std::vector<std::string> each_once(std::vector<std::string> files) {
 class Replay {
 public:
   Replay(const ReplayOptions& options, Rules& rules)
-      : options_(options), rules_(rules), overrides_(options.overrides) {}
+      : options_(options), rules_(rules), overrides_(options.overrides),
+        kernels_(options.device, options.host, options.time_limit_s) {}
 
   Result<Report> run() {
     const auto files = expand(options_.paths);
@@ -75,7 +75,7 @@ public:
     if (!any_bad()) DSAKIT_TRY(overrides_.check_used());
     if (any_bad() && !options_.keep_going) return finish();
 
-    const auto device = look_for_device();
+    const auto device = kernels_.open();
     if (!device) {
       // Files are judged before devices: a payload may still be bad.
       for (Entry& entry : entries_)
@@ -303,49 +303,6 @@ private:
     return {};
   }
 
-  bool on_host() const { return options_.device == optimized::DeviceKind::host; }
-
-  /// Its description. Host lanes stay open; a GPU is only ever opened in a child process.
-  Result<std::string> look_for_device() {
-    if (!on_host())
-      return run_in_child(
-          [&]() -> Result<std::string> {
-            const auto device = optimized::open_device(options_.device, options_.host);
-            DSAKIT_TRY(device);
-            return (*device)->description();
-          },
-          options_.time_limit_s);
-    auto device = optimized::open_device(options_.device, options_.host);
-    DSAKIT_TRY(device);
-    host_ = std::move(*device);
-    return host_->description();
-  }
-
-  Result<KernelRun> run_kernel(const OperationAdapter& adapter, const OperationData& data) const {
-    if (on_host()) return adapter.run(data, *host_);
-    const auto bytes = run_in_child(
-        [&]() -> Result<std::string> {
-          const auto device = optimized::open_device(options_.device, options_.host);
-          DSAKIT_TRY(device);
-          const auto run = adapter.run(data, **device);
-          DSAKIT_TRY(run);
-          return serialise(*run);
-        },
-        options_.time_limit_s);
-    DSAKIT_TRY(bytes);
-    return parse_kernel_run(*bytes);
-  }
-
-  /// The kernel once more, on host lanes with the waves between barriers in another order.
-  Result<KernelRun> run_again(const OperationAdapter& adapter, const OperationData& data) const {
-    if (!on_host()) return run_kernel(adapter, data);
-    optimized::HostOptions host = options_.host;
-    ++host.schedule_seed;
-    const auto device = optimized::open_device(options_.device, host);
-    DSAKIT_TRY(device);
-    return adapter.run(data, **device);
-  }
-
   /// The mla_scale_read of a recorded output; empty where its operation has none.
   std::string scale_read(const OperationId& id, const std::string& name,
                          const RecordedTensor& recorded) const {
@@ -376,8 +333,8 @@ private:
     ReferenceRun fed(adapter, data);
     ReferenceRun reference(adapter,
                            {id, data.contract, chained() ? chain_fed : data.tensors, data.config});
-    Hints hints(adapter, reference, [&] { return run_again(adapter, reference.data()); });
-    const auto kernel = run_kernel(adapter, reference.data());
+    Hints hints(adapter, reference, [&] { return kernels_.run_again(adapter, reference.data()); });
+    const auto kernel = kernels_.run(adapter, reference.data());
     if (!kernel && kernel.status().code() == Code::bad_input) return kernel.status();
     if (chained() && kernel) chain_.take(data.tensors, *kernel);
     if (!wanted(id)) return {};
@@ -512,7 +469,7 @@ private:
   Chain chain_;      ///< of the current step
   double bytes_ = 0; ///< of all operations that are run
   double done_bytes_ = 0;
-  std::unique_ptr<optimized::Device> host_;
+  KernelRunner kernels_;
   Report report_;
 };
 

@@ -1,7 +1,6 @@
-#include <cmath>
-#include <nlohmann/json.hpp>
+#include "json_parts.hpp"
 
-#include "dsakit/harness/report.hpp"
+#include <cmath>
 
 namespace dsakit::harness {
 namespace {
@@ -121,6 +120,8 @@ Json array_json(const Items& items, ToJson to_json) {
   return array;
 }
 
+} // namespace
+
 Json line_json(const ReportLine& line) {
   Json object;
   object["file"] = line.file;
@@ -180,6 +181,8 @@ Json environment_json(const Environment& environment) {
   object["variables"] = environment.variables;
   return object;
 }
+
+namespace {
 
 Json summary_json(const Summary& summary) {
   Json object;

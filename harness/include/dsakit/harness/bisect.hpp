@@ -1,0 +1,100 @@
+// Bisect: the first operation of a recording that is wrong, or the first tensor in which two
+// recordings of one run part (docs/bisect.schema.json).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dsakit/core/status.hpp"
+#include "dsakit/harness/replay.hpp"
+#include "dsakit/harness/report.hpp"
+#include "dsakit/harness/rules.hpp"
+
+namespace dsakit::harness {
+
+/// Where along the first axis of a tensor its wrong elements lie.
+struct WrongRows {
+  std::string axis;       ///< "rows", "pages", ...
+  std::int64_t first = 0; ///< of the first block of neighbours
+  std::int64_t last = 0;  ///< of that block
+  std::int64_t wrong = 0; ///< in all
+  std::int64_t of = 0;
+  bool complete = true; ///< false: counted in the first mismatches alone
+};
+
+/// How far our kernels are from a recorded output when an operation is fed from the recording, and
+/// when it is fed from the kernels before it.
+struct Growth {
+  std::int64_t step = 0;
+  std::string operation;
+  std::string tensor;
+  double fed_abs = 0;
+  double fed_used = 0; ///< worst error / bound
+  double chained_abs = 0;
+  double chained_used = 0; ///< against the bound that grew by what the inputs explain
+  std::int64_t moved = 0;  ///< elements of an exact tensor that differ because the inputs do
+};
+
+/// A tensor that two recordings do not have in common.
+struct Parting {
+  enum class Cause : std::uint8_t {
+    given,  ///< an input that no operation before it made
+    itself, ///< more than its inputs explain
+    inputs, ///< as the reference says for those inputs
+  };
+  std::int64_t step = 0;
+  std::string operation;
+  std::string tensor;
+  Cause cause = Cause::itself;
+  std::int64_t elements = 0;
+  std::int64_t mismatches = 0;
+  std::vector<std::int64_t> first_at = {};
+  std::optional<Sample> got = {};  ///< of FILE
+  std::optional<Sample> want = {}; ///< of OTHER
+  /// Whether the reference says so of its inputs; none of a given one.
+  std::optional<bool> got_right = {};
+  std::optional<bool> want_right = {};
+};
+
+std::string_view name(Parting::Cause cause);
+
+struct BisectOptions {
+  std::string file;
+  std::string against; ///< empty: `file` is judged by the reference and the kernels
+  optimized::DeviceKind device = optimized::DeviceKind::host; ///< not asked for with `against`
+  optimized::HostOptions host;
+  std::vector<ContractOverride> overrides;
+  int time_limit_s = 60;
+  std::string repeat; ///< options that `reproduce` repeats
+};
+
+struct Bisection {
+  std::string file;
+  std::string against;
+  std::string device;    ///< host | hip | cuda; empty with `against`
+  std::string host_arch; ///< of the host device
+  Environment environment;
+  Verdict verdict = Verdict::pass; ///< of the whole; skipped: nothing could be judged
+  std::string reason;              ///< of skipped
+  std::int64_t operations = 0;     ///< that were judged
+
+  // Without `against`.
+  std::optional<ReportLine> first; ///< the first line that does not pass, fed
+  std::optional<WrongRows> rows;   ///< of it
+  std::vector<ReportLine> others;  ///< the first such line of every operation after it
+  std::vector<Growth> growth;      ///< in causal order, where the error grew
+
+  std::vector<Parting> partings; ///< with `against`, in causal order
+  std::string reproduce;         ///< command line; empty where nothing is wrong
+  std::string next;              ///< the command that makes a small file of it
+};
+
+/// bad_input for a file that cannot be read or, with `against`, contracts or shapes that differ.
+Result<Bisection> bisect(const BisectOptions& options, Rules& rules);
+
+std::string to_text(const Bisection& bisection);
+std::string to_json(const Bisection& bisection);
+
+} // namespace dsakit::harness

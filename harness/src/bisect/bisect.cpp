@@ -1,0 +1,176 @@
+#include "dsakit/harness/bisect.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "../recording/tensor_rules.hpp"
+#include "../replay/names.hpp"
+#include "../replay/trial.hpp"
+#include "part.hpp"
+
+namespace dsakit::harness {
+namespace {
+
+bool is_wrong(const ReportLine& line) {
+  return line.verdict == Verdict::fail || line.verdict == Verdict::error;
+}
+
+using LineKey = std::tuple<std::int64_t, std::string, std::string>;
+
+LineKey key_of(const ReportLine& line) {
+  return {line.step, line.operation, line.tensor};
+}
+
+/// The lines of our kernels against what was recorded.
+std::map<LineKey, const ReportLine*> by_tensor(const Report& report) {
+  std::map<LineKey, const ReportLine*> lines;
+  for (const ReportLine& line : report.lines)
+    if (line.subject == "kernel" && line.against == "recorded" && line.worst_abs)
+      lines[key_of(line)] = &line;
+  return lines;
+}
+
+std::vector<Growth> growth_of(const Report& fed, const Report& chained) {
+  const auto alone = by_tensor(fed);
+  std::vector<Growth> all;
+  for (const ReportLine& line : chained.lines) {
+    const auto found = alone.find(key_of(line));
+    if (found == alone.end() || line.subject != "kernel" || line.against != "recorded" ||
+        !line.worst_abs)
+      continue;
+    const ReportLine& before = *found->second;
+    const Growth growth{line.step,
+                        line.operation,
+                        line.tensor,
+                        *before.worst_abs,
+                        before.used.value_or(0),
+                        *line.worst_abs,
+                        line.used.value_or(0),
+                        line.moved};
+    if (growth.chained_abs > growth.fed_abs || growth.moved > 0) all.push_back(growth);
+  }
+  return all;
+}
+
+/// Some step has more than one operation.
+bool has_chain(const Report& fed) {
+  std::map<std::int64_t, std::set<std::string>> operations;
+  for (const ReportLine& line : fed.lines)
+    operations[line.step].insert(line.operation);
+  return std::any_of(operations.begin(), operations.end(),
+                     [](const auto& step) { return step.second.size() > 1; });
+}
+
+/// The name of the first axis of an output in kTensorRules.
+std::string first_axis(const OperationData& data, const std::string& output) {
+  for (const TensorRule& rule : kTensorRules)
+    if (applies(rule, data.operation()) && rule.tensor == output)
+      return split_names(rule.shape).front();
+  return "rows";
+}
+
+WrongRows rows_of(const Judged& judged, const std::string& axis) {
+  const Comparison& comparison = judged.comparison;
+  const Shape& shape = judged.want.tensor.shape;
+  std::set<std::int64_t> wrong;
+  for (const std::int64_t flat : comparison.wrong)
+    wrong.insert(coordinates(shape, flat)[0]);
+  WrongRows rows{axis,           *wrong.begin(),
+                 *wrong.begin(), std::ssize(wrong),
+                 shape[0],       comparison.mismatches <= std::ssize(comparison.wrong)};
+  while (wrong.contains(rows.last + 1))
+    ++rows.last;
+  return rows;
+}
+
+/// Judges that line once more, for the places of all its mismatches.
+Result<std::optional<WrongRows>> find_rows(const BisectOptions& options, Rules& rules,
+                                           const ReportLine& line) {
+  std::optional<WrongRows> none;
+  if (line.mismatches == 0 || line.first_at.empty()) return none;
+  const auto reader = RecordingReader::open(options.file);
+  DSAKIT_TRY(reader);
+  const Overrides overrides(options.overrides);
+  const ContractValues contract = overrides.contract(*reader, line.step);
+  const OperationId id{line.step, line.operation};
+  const auto tensors = reader->read(id, contract);
+  DSAKIT_TRY(tensors);
+  KernelRunner kernels(options.device, options.host, options.time_limit_s);
+  DSAKIT_TRY(kernels.open());
+  const Trial trial(overrides, rules, kernels);
+  const OperationData data{id, contract, *tensors, reader->config()};
+  for (const Pair& pair : trial.pairs(data)) {
+    if (pair.tensor != line.tensor || name(pair.got) != line.subject ||
+        name(pair.want) != line.against)
+      continue;
+    const auto outcome = trial.run(data, pair);
+    DSAKIT_TRY(outcome);
+    if (outcome->judged && !outcome->judged->comparison.wrong.empty())
+      return std::optional(rows_of(*outcome->judged, first_axis(data, pair.output)));
+  }
+  return none;
+}
+
+ReplayOptions replay_options(const BisectOptions& options, ReplayMode mode) {
+  ReplayOptions replay;
+  replay.paths = {options.file};
+  replay.device = options.device;
+  replay.host = options.host;
+  replay.overrides = options.overrides;
+  replay.time_limit_s = options.time_limit_s;
+  replay.repeat = options.repeat;
+  replay.mode = mode;
+  return replay;
+}
+
+Result<Bisection> judge_file(const BisectOptions& options, Rules& rules) {
+  const auto fed = replay(replay_options(options, ReplayMode::fed), rules);
+  DSAKIT_TRY(fed);
+  if (fed->files[0].bad_input) return bad_input(fed->files[0].reason);
+  Bisection result;
+  result.file = options.file;
+  result.device = fed->device;
+  result.host_arch = fed->host_arch;
+  result.environment = fed->environment;
+  result.verdict = fed->verdict();
+  result.reason = fed->files[0].reason;
+  result.operations = fed->summary().operations;
+
+  std::set<std::pair<std::int64_t, std::string>> told;
+  for (const ReportLine& line : fed->lines) {
+    if (!is_wrong(line) || !told.emplace(line.step, line.operation).second) continue;
+    if (result.first)
+      result.others.push_back(line);
+    else
+      result.first = line;
+  }
+  if (result.first) {
+    auto rows = find_rows(options, rules, *result.first);
+    DSAKIT_TRY(rows);
+    result.rows = *rows;
+    result.reproduce = result.first->reproduce;
+    result.next = "dsakit shrink " + shell_word(options.file) + " -o small.h5 --operation " +
+                  result.first->operation + (options.repeat.empty() ? "" : " " + options.repeat);
+  }
+  if (has_chain(*fed)) {
+    const auto chained = replay(replay_options(options, ReplayMode::chained), rules);
+    DSAKIT_TRY(chained);
+    result.growth = growth_of(*fed, *chained);
+  }
+  return result;
+}
+
+} // namespace
+
+std::string_view name(Parting::Cause cause) {
+  constexpr std::string_view kNames[] = {"given", "itself", "inputs"};
+  return kNames[static_cast<std::size_t>(cause)];
+}
+
+Result<Bisection> bisect(const BisectOptions& options, Rules& rules) {
+  return options.against.empty() ? judge_file(options, rules) : part(options, rules);
+}
+
+} // namespace dsakit::harness

@@ -1,0 +1,90 @@
+#include <cmath>
+
+#include "../report/json_parts.hpp"
+#include "dsakit/harness/bisect.hpp"
+
+namespace dsakit::harness {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json text_or_null(const std::string& text) {
+  return text.empty() ? Json(nullptr) : Json(text);
+}
+
+/// JSON has no NaN and no infinity: null, and the text beside it under NAME_text.
+void put(Json& object, const std::string& key, double value) {
+  object[key] = std::isfinite(value) ? Json(value) : Json(nullptr);
+  if (!std::isfinite(value))
+    object[key + "_text"] = std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
+void put(Json& object, const std::string& key, const std::optional<Sample>& sample) {
+  object[key] = nullptr;
+  if (!sample) return;
+  put(object, key, sample->value);
+  object[key + "_hex"] = sample->hex;
+}
+
+void put(Json& object, const std::string& key, const std::optional<bool>& value) {
+  object[key] = value ? Json(*value) : Json(nullptr);
+}
+
+Json rows_json(const WrongRows& rows) {
+  return {{"axis", rows.axis},   {"first", rows.first}, {"last", rows.last},
+          {"wrong", rows.wrong}, {"of", rows.of},       {"complete", rows.complete}};
+}
+
+Json growth_json(const Growth& growth) {
+  Json object = {{"step", growth.step}, {"operation", growth.operation}, {"tensor", growth.tensor}};
+  put(object, "fed_abs", growth.fed_abs);
+  put(object, "fed_used", growth.fed_used);
+  put(object, "chained_abs", growth.chained_abs);
+  put(object, "chained_used", growth.chained_used);
+  object["moved"] = growth.moved;
+  return object;
+}
+
+Json parting_json(const Parting& parting) {
+  Json object = {{"step", parting.step},         {"operation", parting.operation},
+                 {"tensor", parting.tensor},     {"cause", name(parting.cause)},
+                 {"elements", parting.elements}, {"mismatches", parting.mismatches}};
+  object["first_at"] = parting.first_at.empty() ? Json(nullptr) : Json(parting.first_at);
+  put(object, "got", parting.got);
+  put(object, "want", parting.want);
+  put(object, "got_right", parting.got_right);
+  put(object, "want_right", parting.want_right);
+  return object;
+}
+
+} // namespace
+
+std::string to_json(const Bisection& bisection) {
+  Json document;
+  document["schema"] = "dsakit-bisect/1";
+  document["file"] = bisection.file;
+  document["against"] = text_or_null(bisection.against);
+  document["verdict"] = name(bisection.verdict);
+  document["reason"] = text_or_null(bisection.reason);
+  document["device"] = text_or_null(bisection.device);
+  document["host_arch"] = text_or_null(bisection.host_arch);
+  document["environment"] = environment_json(bisection.environment);
+  document["operations"] = bisection.operations;
+  document["first"] = bisection.first ? line_json(*bisection.first) : Json(nullptr);
+  document["rows"] = bisection.rows ? rows_json(*bisection.rows) : Json(nullptr);
+  document["others"] = Json::array();
+  for (const ReportLine& line : bisection.others)
+    document["others"].push_back(line_json(line));
+  document["growth"] = Json::array();
+  for (const Growth& growth : bisection.growth)
+    document["growth"].push_back(growth_json(growth));
+  document["partings"] = Json::array();
+  for (const Parting& parting : bisection.partings)
+    document["partings"].push_back(parting_json(parting));
+  document["reproduce"] = text_or_null(bisection.reproduce);
+  document["next"] = text_or_null(bisection.next);
+  // A path need not be UTF-8; a report must not fail for it.
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+} // namespace dsakit::harness

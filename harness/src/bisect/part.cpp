@@ -1,0 +1,236 @@
+#include "part.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "../replay/judge.hpp"
+#include "../replay/names.hpp"
+#include "../replay/overrides.hpp"
+#include "dsakit/harness/operations.hpp"
+
+namespace dsakit::harness {
+namespace {
+
+std::string form(const Tensor& tensor) {
+  return to_string(tensor.shape) + " of " + std::string(name(tensor.dtype));
+}
+
+bool holds(const OperationId& id, const std::string& key) {
+  const auto keys = split_names(find_operation(id.operation)->output_attributes);
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+/// The output that an input may be: k_pe is a part of qkv_a.
+std::string maker_of(const std::string& input) {
+  return input == "k_pe" ? "qkv_a" : input;
+}
+
+class Part {
+public:
+  Part(const BisectOptions& options, Rules& rules, RecordingReader got, RecordingReader want)
+      : options_(options), rules_(rules), overrides_(options.overrides), got_(std::move(got)),
+        want_(std::move(want)) {}
+
+  Result<Bisection> run() {
+    ReportFile used;
+    overrides_.note(got_, {}, used);
+    DSAKIT_TRY(overrides_.check_used());
+    result_.file = options_.file;
+    result_.against = options_.against;
+    result_.environment = capture_environment();
+    for (const OperationId& id : got_.operations())
+      if (find_adapter(id.operation) && has(want_, id)) DSAKIT_TRY(compare(id));
+    finish();
+    return std::move(result_);
+  }
+
+private:
+  static bool has(const RecordingReader& reader, const OperationId& id) {
+    return std::any_of(reader.operations().begin(), reader.operations().end(),
+                       [&](const OperationId& other) {
+                         return other.step == id.step && other.operation == id.operation;
+                       });
+  }
+
+  Status differ(const std::string& what, const std::string& got, const std::string& want) const {
+    return bad_input(options_.file + " and " + options_.against + ": " + what + ": found " + got +
+                     " and " + want + ", want the same");
+  }
+
+  Status same_contract(const OperationId& id) const {
+    const ContractValues got = got_.contract(id.step), want = want_.contract(id.step);
+    const Operation& operation = *find_operation(id.operation);
+    for (std::string_view keys : {operation.contract, operation.optional_contract})
+      for (const std::string& key : split_names(keys)) {
+        const auto of = [&](const ContractValues& values) {
+          const auto found = values.find(key);
+          return found == values.end() ? "no value" : found->second;
+        };
+        if (of(got) != of(want))
+          return differ("contract of step " + std::to_string(id.step) + ", key " + key, of(got),
+                        of(want));
+      }
+    return {};
+  }
+
+  Status compare(const OperationId& id) {
+    DSAKIT_TRY(same_contract(id));
+    const ContractValues contract = overrides_.contract(got_, id.step);
+    const auto got = got_.read(id, contract);
+    if (!got && got.status().code() == Code::unsupported) return {};
+    DSAKIT_TRY(got);
+    const auto want = want_.read(id, contract);
+    DSAKIT_TRY(want);
+    ++result_.operations;
+    for (const auto& [name, tensor] : got->inputs)
+      if (const auto other = want->inputs.find(name); other != want->inputs.end())
+        DSAKIT_TRY(compare_input(id, name, tensor.tensor, other->second.tensor));
+    for (const auto& [name, tensor] : got->outputs) {
+      made_.insert(output_of(name, tensor.attributes));
+      if (want->outputs.contains(name)) DSAKIT_TRY(compare_output(id, contract, name, *got, *want));
+    }
+    return {};
+  }
+
+  Status same_form(const OperationId& id, Side side, const std::string& name, const Tensor& got,
+                   const Tensor& want) const {
+    if (got.shape == want.shape && got.dtype == want.dtype) return {};
+    return differ(object_path(id, side, name), form(got), form(want));
+  }
+
+  /// What an operation before made was judged as its output.
+  Status compare_input(const OperationId& id, const std::string& name, const Tensor& got,
+                       const Tensor& want) {
+    DSAKIT_TRY(same_form(id, Side::inputs, name, got, want));
+    if (got.bytes == want.bytes || made_.contains(maker_of(name))) return {};
+    Parting parting{id.step, id.operation, name, Parting::Cause::given, got.elements()};
+    const std::size_t size = size_of(got.dtype);
+    for (std::int64_t i = 0; i < got.elements(); ++i) {
+      const std::size_t at = static_cast<std::size_t>(i) * size;
+      if (std::memcmp(got.bytes.data() + at, want.bytes.data() + at, size) == 0) continue;
+      if (parting.mismatches++ == 0) {
+        parting.first_at = coordinates(got.shape, i);
+        parting.got = Sample{element(got, i), hex(got, i)};
+        parting.want = Sample{element(want, i), hex(want, i)};
+      }
+    }
+    result_.partings.push_back(std::move(parting));
+    return {};
+  }
+
+  Result<Producer> recorded(const OperationId& id, const std::string& tensor,
+                            const RecordedTensor& output) const {
+    Producer producer{Producer::Kind::recorded, &output.tensor};
+    if (!holds(id, "accumulation")) return producer;
+    const auto accumulation =
+        parse_accumulation(overrides_.attribute("accumulation", tensor, output.attributes));
+    DSAKIT_TRY(accumulation);
+    producer.accumulation = *accumulation;
+    return producer;
+  }
+
+  ContractValues contract_of(const OperationId& id, const ContractValues& contract,
+                             const std::string& tensor, const RecordedTensor& output) const {
+    ContractValues values = contract;
+    if (holds(id, "mla_scale_read"))
+      values["mla_scale_read"] = overrides_.attribute("mla_scale_read", tensor, output.attributes);
+    return values;
+  }
+
+  Status compare_output(const OperationId& id, const ContractValues& contract,
+                        const std::string& tensor, const RecordedOperation& got,
+                        const RecordedOperation& want) {
+    const RecordedTensor& ours = got.outputs.at(tensor);
+    const RecordedTensor& theirs = want.outputs.at(tensor);
+    DSAKIT_TRY(same_form(id, Side::outputs, tensor, ours.tensor, theirs.tensor));
+    if (ours.tensor.bytes == theirs.tensor.bytes) return {};
+    const OperationAdapter& adapter = *find_adapter(id.operation);
+    ReferenceRun of_got(adapter, {id, contract_of(id, contract, tensor, ours), got, got_.config()});
+    ReferenceRun of_want(adapter,
+                         {id, contract_of(id, contract, tensor, theirs), want, want_.config()});
+    const auto a = recorded(id, tensor, ours);
+    DSAKIT_TRY(a);
+    const auto b = recorded(id, tensor, theirs);
+    DSAKIT_TRY(b);
+    const auto rule = rules_.find(id.operation, tensor, name(Producer::Kind::recorded));
+    DSAKIT_TRY(rule);
+    const Case both{output_of(tensor, ours.attributes), (*rule)->gate, *a, *b};
+    const auto plain = judge(both, of_got);
+    DSAKIT_TRY(plain);
+    if (plain->comparison.passes()) return {};
+    const auto explained = judge(both, of_got, &of_want);
+    DSAKIT_TRY(explained);
+    const bool by_itself = !explained->comparison.passes();
+    const Comparison& shown = by_itself ? explained->comparison : plain->comparison;
+
+    Parting parting{id.step,        id.operation,
+                    tensor,         by_itself ? Parting::Cause::itself : Parting::Cause::inputs,
+                    shown.elements, shown.mismatches};
+    if (shown.first) {
+      parting.first_at = coordinates(ours.tensor.shape, *shown.first);
+      parting.got =
+          Sample{element(plain->got.tensor, *shown.first), hex(plain->got.tensor, *shown.first)};
+      parting.want =
+          Sample{element(plain->want.tensor, *shown.first), hex(plain->want.tensor, *shown.first)};
+    }
+    const auto got_right = is_right(both.output, tensor, *a, of_got);
+    DSAKIT_TRY(got_right);
+    const auto want_right = is_right(both.output, tensor, *b, of_want);
+    DSAKIT_TRY(want_right);
+    parting.got_right = *got_right;
+    parting.want_right = *want_right;
+    result_.partings.push_back(std::move(parting));
+    return {};
+  }
+
+  Result<bool> is_right(const std::string& output, const std::string& tensor,
+                        const Producer& producer, ReferenceRun& reference) {
+    const Producer oracle{Producer::Kind::reference};
+    const auto rule = rules_.find(reference.data().id.operation, tensor, name(oracle.kind));
+    DSAKIT_TRY(rule);
+    const auto judged = judge({output, (*rule)->gate, oracle, producer}, reference);
+    DSAKIT_TRY(judged);
+    return judged->comparison.passes();
+  }
+
+  void finish() {
+    if (result_.operations == 0) {
+      result_.verdict = Verdict::skipped;
+      result_.reason = "no operation of both files is one that this version replays";
+    }
+    if (result_.partings.empty()) return;
+    result_.verdict = Verdict::fail;
+    // The file to look at: the one that the reference contradicts.
+    const auto made = std::find_if(result_.partings.begin(), result_.partings.end(),
+                                   [](const Parting& p) { return p.got_right.has_value(); });
+    if (made == result_.partings.end() || (*made->got_right && *made->want_right)) return;
+    const std::string& wrong = *made->got_right ? options_.against : options_.file;
+    const std::string rest =
+        " --operation " + made->operation + (options_.repeat.empty() ? "" : " " + options_.repeat);
+    result_.reproduce = "dsakit replay " + shell_word(wrong) + rest;
+    result_.next = "dsakit shrink " + shell_word(wrong) + " -o small.h5" + rest;
+  }
+
+  const BisectOptions& options_;
+  Rules& rules_;
+  Overrides overrides_;
+  RecordingReader got_;
+  RecordingReader want_;
+  std::set<std::string> made_; ///< outputs of the operations so far
+  Bisection result_;
+};
+
+} // namespace
+
+Result<Bisection> part(const BisectOptions& options, Rules& rules) {
+  auto got = RecordingReader::open(options.file);
+  DSAKIT_TRY(got);
+  auto want = RecordingReader::open(options.against);
+  DSAKIT_TRY(want);
+  DSAKIT_TRY(got->verify());
+  DSAKIT_TRY(want->verify());
+  return Part(options, rules, std::move(*got), std::move(*want)).run();
+}
+
+} // namespace dsakit::harness

@@ -1,0 +1,90 @@
+// dsakit bisect: the first wrong operation, or where two recordings of one run part.
+#include "dsakit/harness/bisect.hpp"
+
+#include <tbb/global_control.h>
+#include <tbb/info.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "device_options.hpp"
+#include "exit_codes.hpp"
+#include "run_report.hpp"
+#include "verbs.hpp"
+
+namespace {
+
+using namespace dsakit;
+
+struct Options {
+  DeviceOptions device;
+  ReportOptions report;
+  harness::BisectOptions bisect;
+};
+
+Result<harness::Bisection> run(Options& o) {
+  std::vector<std::string> inputs = {o.bisect.file};
+  if (!o.bisect.against.empty()) inputs.push_back(o.bisect.against);
+  auto rules = prepare(o.report, inputs);
+  DSAKIT_TRY(rules);
+  auto overrides = o.device.overrides();
+  DSAKIT_TRY(overrides);
+  o.bisect.overrides = std::move(*overrides);
+  o.bisect.device = o.device.kind();
+  o.bisect.host = o.device.host();
+  o.bisect.time_limit_s = o.device.time_limit_s;
+  o.bisect.repeat = o.device.repeat();
+  if (!o.report.rules.empty())
+    o.bisect.repeat +=
+        (o.bisect.repeat.empty() ? "" : " ") + ("--rules " + harness::shell_word(o.report.rules));
+  const int threads = o.report.threads > 0 ? o.report.threads : tbb::info::default_concurrency();
+  const tbb::global_control limit(tbb::global_control::max_allowed_parallelism,
+                                  static_cast<std::size_t>(threads));
+  auto bisection = harness::bisect(o.bisect, *rules);
+  if (bisection) bisection->environment.threads = threads;
+  return bisection;
+}
+
+int complain(const Status& status) {
+  std::fprintf(stderr, "dsakit bisect: %s\n", status.what().c_str());
+  return exit_code(status.code());
+}
+
+int say(const Result<harness::Bisection>& bisection, const Options& o) {
+  if (!bisection) return complain(bisection.status());
+  if (bisection->verdict == harness::Verdict::skipped) {
+    complain(bad_input(o.bisect.file + ": " + bisection->reason));
+    return kExitNothingRan;
+  }
+  const std::string contents =
+      o.report.format == "json" ? harness::to_json(*bisection) : harness::to_text(*bisection);
+  if (const Status written = print_report(contents, o.report); !written) return complain(written);
+  switch (bisection->verdict) {
+  case harness::Verdict::pass:
+    return kExitPass;
+  case harness::Verdict::fail:
+    return kExitMismatch;
+  default:
+    return kExitKernelFailed;
+  }
+}
+
+} // namespace
+
+void add_bisect(CLI::App& app, int& exit_code) {
+  CLI::App* verb = app.add_subcommand(
+      "bisect", "find the first operation that is wrong, or where two recordings of a run part");
+  auto options = std::make_shared<Options>();
+  Options& o = *options;
+  verb->add_option("file", o.bisect.file, "a recording")->required()->type_name("FILE");
+  verb->add_option("--against", o.bisect.against,
+                   "another recording of the same run: name the first tensor in which the two "
+                   "part, and whether its inputs explain it. Asks no device")
+      ->type_name("OTHER");
+  o.device.add_to(*verb);
+  o.report.add_to(*verb);
+  verb->footer("Every operation is fed from the recording, so that a wrong one does not make the\n"
+               "next one wrong, and then from the kernels before it, to see where errors grow.\n" +
+               std::string(kExitCodesHelp));
+  verb->callback([options, &exit_code] { exit_code = say(run(*options), *options); });
+}

@@ -1,0 +1,27 @@
+// Where kernels run and under which contract: what replay, bisect and shrink share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "dsakit/core/status.hpp"
+#include "dsakit/harness/replay.hpp"
+
+/// Options --device, --host-arch, --host-schedule, --lds-pattern, --contract, --time-limit.
+struct DeviceOptions {
+  std::string device = "host";
+  std::string host_arch = "gfx942";
+  std::uint64_t schedule_seed = 0;
+  unsigned lds_pattern = dsakit::optimized::HostOptions{}.lds_pattern;
+  std::vector<std::string> contract;
+  int time_limit_s = 60;
+
+  void add_to(CLI::App& verb);
+
+  dsakit::optimized::DeviceKind kind() const;
+  dsakit::optimized::HostOptions host() const;
+  dsakit::Result<std::vector<dsakit::harness::ContractOverride>> overrides() const;
+  /// Those that have to be said again to see the same result.
+  std::string repeat() const;
+};

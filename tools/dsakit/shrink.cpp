@@ -1,0 +1,128 @@
+// dsakit shrink: the smallest part of a recorded operation that still fails.
+#include "dsakit/harness/shrink.hpp"
+
+#include <tbb/global_control.h>
+#include <tbb/info.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <memory>
+
+#include "device_options.hpp"
+#include "dsakit/optimized/kernel.hpp"
+#include "exit_codes.hpp"
+#include "verbs.hpp"
+
+namespace {
+
+using namespace dsakit;
+
+struct Options {
+  DeviceOptions device;
+  harness::ShrinkOptions shrink;
+  std::string rules;
+  int threads = 0;
+};
+
+std::string in_bytes(std::int64_t bytes) {
+  char text[32];
+  if (bytes < 10'000)
+    std::snprintf(text, sizeof text, "%lld B", static_cast<long long>(bytes));
+  else if (bytes < 10'000'000)
+    std::snprintf(text, sizeof text, "%.1f kB", static_cast<double>(bytes) / 1e3);
+  else
+    std::snprintf(text, sizeof text, "%.1f MB", static_cast<double>(bytes) / 1e6);
+  return text;
+}
+
+void show_progress(std::int64_t trials, std::int64_t bytes) {
+  std::fprintf(stderr, "\r\033[K%lld trials, %s left", static_cast<long long>(trials),
+               in_bytes(bytes).c_str());
+}
+
+Result<harness::Shrunk> run(Options& o) {
+  DSAKIT_TRY(optimized::forced_kernel());
+  harness::Rules rules = harness::Rules::built_in();
+  if (!o.rules.empty()) DSAKIT_TRY(rules.replace_from(o.rules));
+  auto overrides = o.device.overrides();
+  DSAKIT_TRY(overrides);
+  o.shrink.overrides = std::move(*overrides);
+  o.shrink.device = o.device.kind();
+  o.shrink.host = o.device.host();
+  o.shrink.time_limit_s = o.device.time_limit_s;
+  o.shrink.repeat = o.device.repeat();
+  if (!o.rules.empty())
+    o.shrink.repeat +=
+        (o.shrink.repeat.empty() ? "" : " ") + ("--rules " + harness::shell_word(o.rules));
+  const int threads = o.threads > 0 ? o.threads : tbb::info::default_concurrency();
+  const tbb::global_control limit(tbb::global_control::max_allowed_parallelism,
+                                  static_cast<std::size_t>(threads));
+  const bool terminal = isatty(STDERR_FILENO);
+  auto shrunk =
+      harness::shrink(o.shrink, rules, terminal ? show_progress : harness::ShrinkProgress{});
+  if (terminal) std::fprintf(stderr, "\r\033[K");
+  return shrunk;
+}
+
+int say(const Result<harness::Shrunk>& shrunk, const Options& o) {
+  if (!shrunk) {
+    std::fprintf(stderr, "dsakit shrink: %s\n", shrunk.status().what().c_str());
+    return exit_code(shrunk.status().code());
+  }
+  if (!shrunk->not_written.empty()) {
+    std::fprintf(stderr, "dsakit shrink: %s: %s; nothing was written\n", o.shrink.input.c_str(),
+                 shrunk->not_written.c_str());
+    return kExitInconclusive;
+  }
+  std::printf("%s step %lld %s: %s against %s %s\n", o.shrink.operation.c_str(),
+              static_cast<long long>(shrunk->step), shrunk->tensor.c_str(), shrunk->subject.c_str(),
+              shrunk->against.c_str(), shrunk->reason.empty() ? "fails" : shrunk->reason.c_str());
+  for (const auto& extent : shrunk->extents)
+    std::printf("  %s: %lld of %lld\n", extent.name.c_str(), static_cast<long long>(extent.to),
+                static_cast<long long>(extent.from));
+  if (shrunk->seed)
+    std::printf("  values: scrambled with --seed %llu\n",
+                static_cast<unsigned long long>(*shrunk->seed));
+  std::printf("wrote %s: tensors of %s instead of %s, after %lld trials\n", o.shrink.output.c_str(),
+              in_bytes(shrunk->bytes_after).c_str(), in_bytes(shrunk->bytes_before).c_str(),
+              static_cast<long long>(shrunk->trials));
+  std::printf("reproduce: %s\n", shrunk->reproduce.c_str());
+  return kExitPass;
+}
+
+} // namespace
+
+void add_shrink(CLI::App& app, int& exit_code) {
+  CLI::App* verb = app.add_subcommand(
+      "shrink", "write the smallest part of a recorded operation that still fails");
+  auto options = std::make_shared<Options>();
+  Options& o = *options;
+  verb->add_option("file", o.shrink.input, "a recording in which the operation fails")
+      ->required()
+      ->type_name("FILE");
+  verb->add_option("-o,--output", o.shrink.output, "the recording to write")
+      ->required()
+      ->type_name("FILE");
+  verb->add_option("--operation", o.shrink.operation, "which one")->required()->type_name("NAME");
+  auto* synthesize =
+      verb->add_flag("--synthesize", o.shrink.synthesize,
+                     "write scrambled values that still fail, and none of the recorded ones");
+  verb->add_option("--seed", o.shrink.seed, "first seed of the scrambled values")
+      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max() - 8))
+      ->needs(synthesize)
+      ->capture_default_str();
+  o.device.add_to(*verb);
+  verb->add_option("--rules", o.rules,
+                   "gates in place of the built-in ones, for the operations named")
+      ->type_name("FILE|DIR");
+  verb->add_option("--threads", o.threads, "CPU threads at most; 0: one per core")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  verb->footer(
+      "Exit codes: 0 written; 2 usage or bad input; 3 no such kernel or a device failed;\n"
+      "4 nothing fails, or nothing with scrambled values: nothing was written; 77 no such\n"
+      "device; 130 interrupted: nothing was written.");
+  verb->callback([options, &exit_code] { exit_code = say(run(*options), *options); });
+}
