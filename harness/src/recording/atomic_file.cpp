@@ -91,9 +91,9 @@ Result<AtomicFile> AtomicFile::create(const std::string& target) {
   if (path.filename().empty())
     return bad_input(target + ": found a directory, want a file to write");
   static int count = 0; // one process may write to a target twice
+  const std::string own = std::to_string(::getpid()) + "." + std::to_string(count++);
   std::string name = ".";
-  name += path.filename().string();
-  name += "." + std::to_string(::getpid()) + "." + std::to_string(count++) + ".tmp";
+  name += path.filename().string() + "." + own + ".tmp";
   AtomicFile file;
   file.target_ = target;
   file.destination_ = path.string();

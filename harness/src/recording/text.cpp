@@ -25,7 +25,9 @@ std::string escaped(std::string_view text) {
 
 std::string in_quotes(std::string_view text) {
   constexpr std::size_t kLongest = 60;
-  return "'" + escaped(text.substr(0, kLongest)) + (text.size() > kLongest ? "...'" : "'");
+  std::string out = "'";
+  out += escaped(text.substr(0, kLongest)) + (text.size() > kLongest ? "...'" : "'");
+  return out;
 }
 
 Result<std::string> read_text_file(const std::string& path) {
