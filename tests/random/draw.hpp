@@ -16,10 +16,11 @@ namespace dsakit::testing {
 
 /// What the numbers of a problem are like.
 enum class Kind : std::uint8_t { normal, outliers, ties, narrow, zeros, extreme };
+inline constexpr std::uint64_t kKinds = 6;
 
 class Draw {
 public:
-  explicit Draw(std::uint64_t seed) : random_(seed), kind_(static_cast<Kind>(below(6))) {}
+  Draw(std::uint64_t seed, Kind kind) : random_(seed), kind_(kind) {}
 
   bool extreme() const { return kind_ == Kind::extreme; }
 
