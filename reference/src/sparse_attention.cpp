@@ -110,6 +110,7 @@ struct OnlineSoftmax {
 
   /// scores: [heads, keys], keys: [keys, 576]; at least one key.
   void add(const Matrix<float>& scores, const Matrix<float>& keys) {
+    Matrix<float> probabilities(scores.rows(), scores.cols());
     for (Eigen::Index h = 0; h < scores.rows(); ++h) {
       float next = largest(h);
       for (float score : scores.row(h))
@@ -121,9 +122,10 @@ struct OnlineSoftmax {
       for (Eigen::Index j = 0; j < keys.rows(); ++j) {
         const float p = std::exp(scores(h, j) - next);
         sum(h) += p;
-        weighted.row(h) += round_to_activation(dtype, p) * keys.row(j).head(kMlaLatent);
+        probabilities(h, j) = round_to_activation(dtype, p);
       }
     }
+    add_ordered_product(probabilities, keys.leftCols(kMlaLatent), weighted);
   }
 
   ActivationDtype dtype;
