@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "activation.hpp"
 #include "weight.hpp"
@@ -12,103 +14,115 @@
 namespace dsakit::reference {
 namespace {
 
-/// Outputs of a task. Fixed, as kRowBlock: Eigen orders a sum by the extents of the product and by
-/// the element's place in it.
+/// Outputs and rows of a product, the last rows filled with zeros. Fixed: Eigen orders a sum by the
+/// extents of the product and by the element's place in it. Eigen packs a weight anew for every
+/// block of rows, so narrow blocks are slow.
 constexpr std::int64_t kOutputBlock = 128;
-/// Rows of x multiplied at a time, padded with zeros. A multiple of the 4 columns that Eigen's
-/// kernel takes at once, so that all of them are summed alike.
-constexpr std::int64_t kRowBlock = 16;
-
-/// A row of x is a column.
-template <class Value>
-using Columns = Eigen::Matrix<Value, Eigen::Dynamic, Eigen::Dynamic>;
+constexpr std::int64_t kRowBlock = 64;
+/// Rows of a projection that are widened at a time: bounds the memory of a long prefill.
+constexpr std::int64_t kRowChunk = 8 * kRowBlock;
 
 double gamma(std::int64_t n) {
   const double error = static_cast<double>(n) * 0x1p-24;
   return error / (1 - error);
 }
 
-/// store(row, w * x[row]) for each row; load(row, column) fills a row of x.
-template <class Value, class Load, class Store>
-void multiply(const Matrix<Value>& w, std::int64_t rows, const Load& load, const Store& store) {
-  Columns<Value> x(w.cols(), kRowBlock);
-  Columns<Value> y(w.rows(), kRowBlock);
-  for (std::int64_t first = 0; first < rows; first += kRowBlock) {
-    const std::int64_t count = std::min(kRowBlock, rows - first);
-    x.setZero();
-    for (std::int64_t r = 0; r < count; ++r)
-      load(first + r, x.col(r));
-    y.noalias() = w * x;
-    for (std::int64_t r = 0; r < count; ++r)
-      store(first + r, y.col(r));
-  }
-}
-
-/// Rows of bits, `stride` elements apart.
-struct Bits {
-  const std::uint16_t* data;
-  std::int64_t stride;
-  ActivationDtype dtype;
-
-  template <class Column>
-  void load(std::int64_t row, Column column) const {
-    for (Eigen::Index i = 0; i < column.size(); ++i)
-      column(i) = activation_to_float(dtype, data[row * stride + i]);
-  }
-};
-
-/// Rows of results, `stride` elements apart.
+/// `stride` elements apart.
 template <class Element>
 struct Rows {
   Element* data;
   std::int64_t stride;
 };
 
-void simulate(const Matrix<float>& w, const Bits& x, std::int64_t rows, Rows<std::uint16_t> y) {
-  multiply(
-      w, rows, [&](std::int64_t row, auto column) { x.load(row, column); },
-      [&](std::int64_t row, const auto& column) {
-        for (Eigen::Index o = 0; o < column.size(); ++o)
-          y.data[row * y.stride + o] = float_to_activation(x.dtype, column(o));
-      });
+/// Rows of x.
+template <class Value>
+struct Inputs {
+  /// A row of x is a column; whole blocks of them.
+  using Columns = Eigen::Matrix<Value, Eigen::Dynamic, Eigen::Dynamic>;
+
+  Inputs(std::int64_t inputs, std::int64_t count)
+      : rows(count),
+        columns(Columns::Zero(inputs, (count + kRowBlock - 1) / kRowBlock * kRowBlock)) {}
+
+  Inputs magnitudes() const {
+    Inputs x = *this;
+    x.columns = x.columns.cwiseAbs();
+    return x;
+  }
+
+  std::int64_t rows;
+  Columns columns;
+};
+
+template <class Value>
+Inputs<Value> widen(ActivationDtype dtype, Rows<const std::uint16_t> x, std::int64_t inputs,
+                    std::int64_t rows) {
+  Inputs<Value> values(inputs, rows);
+  std::vector<float> row(static_cast<std::size_t>(inputs));
+  for (std::int64_t r = 0; r < rows; ++r) {
+    load_activations(dtype, x.data + r * x.stride, row);
+    std::copy(row.begin(), row.end(), values.columns.col(r).begin());
+  }
+  return values;
 }
 
-void compute(const Matrix<double>& w, const Bits& x, std::int64_t rows, Rows<double> y,
-             Rows<double> bound) {
-  multiply(
-      w, rows, [&](std::int64_t row, auto column) { x.load(row, column); },
-      [&](std::int64_t row, const auto& column) {
-        std::copy(column.begin(), column.end(), y.data + row * y.stride);
-      });
+Inputs<double> copy(Rows<const double> x, std::int64_t inputs, std::int64_t rows) {
+  Inputs<double> values(inputs, rows);
+  for (std::int64_t r = 0; r < rows; ++r)
+    std::copy_n(x.data + r * x.stride, inputs, values.columns.col(r).begin());
+  return values;
+}
+
+/// store(row, w * x[row]) for each row.
+template <class Value, class Store>
+void multiply(const Matrix<Value>& w, const Inputs<Value>& x, const Store& store) {
+  typename Inputs<Value>::Columns y(w.rows(), kRowBlock);
+  for (std::int64_t first = 0; first < x.rows; first += kRowBlock) {
+    y.noalias() = w * x.columns.middleCols(first, kRowBlock);
+    for (std::int64_t r = 0; r < std::min(kRowBlock, x.rows - first); ++r)
+      store(first + r, y.col(r));
+  }
+}
+
+void simulate(const Matrix<float>& w, const Inputs<float>& x, ActivationDtype dtype,
+              Rows<std::uint16_t> y) {
+  multiply(w, x, [&](std::int64_t row, const auto& column) {
+    for (Eigen::Index o = 0; o < column.size(); ++o)
+      y.data[row * y.stride + o] = float_to_activation(dtype, column(o));
+  });
+}
+
+void propagate(Matrix<double> w, const Inputs<double>& dx, Rows<double> dy) {
+  w = w.cwiseAbs();
+  multiply(w, dx, [&](std::int64_t row, const auto& column) {
+    std::copy(column.begin(), column.end(), dy.data + row * dy.stride);
+  });
+}
+
+/// magnitudes: |x|
+void compute(Matrix<double> w, const Inputs<double>& x, const Inputs<double>& magnitudes,
+             ActivationDtype dtype, Rows<double> y, Rows<double> bound) {
+  const Eigen::Index outputs = w.rows();
   const std::int64_t roundings = w.cols() + 2;
-  const Matrix<double> magnitudes = w.cwiseAbs();
-  multiply(
-      magnitudes, rows,
-      [&](std::int64_t row, auto column) {
-        x.load(row, column);
-        column = column.cwiseAbs().eval();
-      },
-      [&](std::int64_t row, const auto& terms) {
-        for (Eigen::Index o = 0; o < terms.size(); ++o) {
-          const double sum =
-              gamma(roundings) * terms(o) + static_cast<double>(roundings) * 0x1p-126;
-          // The sum that is rounded may lie in the next binade.
-          const double value = std::fabs(y.data[row * y.stride + o]) + sum;
-          bound.data[row * bound.stride + o] = sum + ulp_of(x.dtype, value) / 2;
-        }
-      });
+  multiply(w, x, [&](std::int64_t row, const auto& column) {
+    std::copy(column.begin(), column.end(), y.data + row * y.stride);
+  });
+  propagate(std::move(w), magnitudes, bound); // the sum of absolute terms
+  for (std::int64_t row = 0; row < x.rows; ++row)
+    for (Eigen::Index o = 0; o < outputs; ++o) {
+      double& limit = bound.data[row * bound.stride + o];
+      const double sum = gamma(roundings) * limit + static_cast<double>(roundings) * 0x1p-126;
+      // The sum that is rounded may lie in the next binade.
+      const double value = std::fabs(y.data[row * y.stride + o]) + sum;
+      limit = sum + ulp_of(dtype, value) / 2;
+    }
 }
 
-void propagate(const Matrix<double>& w, Rows<const double> dx, std::int64_t rows, Rows<double> dy) {
-  const Matrix<double> magnitudes = w.cwiseAbs();
-  multiply(
-      magnitudes, rows,
-      [&](std::int64_t row, auto column) {
-        std::copy_n(dx.data + row * dx.stride, column.size(), column.begin());
-      },
-      [&](std::int64_t row, const auto& column) {
-        std::copy(column.begin(), column.end(), dy.data + row * dy.stride);
-      });
+/// body(first row, rows) for each chunk of a projection.
+template <class Body>
+void for_each_row_chunk(std::int64_t rows, const Body& body) {
+  for (std::int64_t first = 0; first < rows; first += kRowChunk)
+    body(first, std::min(kRowChunk, rows - first));
 }
 
 /// body(first output, rows [first, first + count) of W), in parallel.
@@ -131,13 +145,19 @@ Status check(const Absorption& in) {
   return {};
 }
 
+/// The first `inputs` of a head's `width` elements of x.
+template <class Value>
+Inputs<Value> head_of(const Absorption& in, std::int64_t head, std::int64_t width,
+                      std::int64_t inputs) {
+  return widen<Value>(in.dtype, {in.x + head * width, in.heads * width}, inputs, in.tokens);
+}
+
 /// body(head, W) in parallel: W [latent, nope] for absorb_q, [value, latent] for absorb_v.
 template <class Value, class Body>
 void for_each_uk(const Absorption& in, const Body& body) {
   tbb::parallel_for(std::int64_t{0}, in.heads, [&](std::int64_t head) {
     const std::int64_t first = head * (in.dims.nope + in.dims.value);
-    const Matrix<Value> uk = dequantise<Value>(in.kv_b, first, in.dims.nope).transpose();
-    body(head, uk);
+    body(head, Matrix<Value>(dequantise<Value>(in.kv_b, first, in.dims.nope).transpose()));
   });
 }
 
@@ -162,26 +182,38 @@ void for_each_pe(const Absorption& in, const Store& store) {
 
 Status project(const Projection& in, std::uint16_t* y) {
   DSAKIT_TRY(check_weight(in.weight));
-  const Bits x{in.x, in.weight.inputs, in.dtype};
-  for_each_output_block<float>(in.weight, [&](std::int64_t first, const Matrix<float>& w) {
-    simulate(w, x, in.rows, {y + first, in.weight.outputs});
+  const std::int64_t inputs = in.weight.inputs, outputs = in.weight.outputs;
+  for_each_row_chunk(in.rows, [&](std::int64_t row, std::int64_t rows) {
+    const auto x = widen<float>(in.dtype, {in.x + row * inputs, inputs}, inputs, rows);
+    for_each_output_block<float>(in.weight, [&](std::int64_t first, const Matrix<float>& w) {
+      simulate(w, x, in.dtype, {y + row * outputs + first, outputs});
+    });
   });
   return {};
 }
 
 Status project_exact(const Projection& in, double* y, double* bound) {
   DSAKIT_TRY(check_weight(in.weight));
-  const Bits x{in.x, in.weight.inputs, in.dtype};
-  for_each_output_block<double>(in.weight, [&](std::int64_t first, const Matrix<double>& w) {
-    compute(w, x, in.rows, {y + first, in.weight.outputs}, {bound + first, in.weight.outputs});
+  const std::int64_t inputs = in.weight.inputs, outputs = in.weight.outputs;
+  for_each_row_chunk(in.rows, [&](std::int64_t row, std::int64_t rows) {
+    const auto x = widen<double>(in.dtype, {in.x + row * inputs, inputs}, inputs, rows);
+    const auto magnitudes = x.magnitudes();
+    for_each_output_block<double>(in.weight, [&](std::int64_t first, Matrix<double> w) {
+      const std::int64_t at = row * outputs + first;
+      compute(std::move(w), x, magnitudes, in.dtype, {y + at, outputs}, {bound + at, outputs});
+    });
   });
   return {};
 }
 
 Status project_difference(const Weight& weight, const double* dx, std::int64_t rows, double* dy) {
   DSAKIT_TRY(check_weight(weight));
-  for_each_output_block<double>(weight, [&](std::int64_t first, const Matrix<double>& w) {
-    propagate(w, {dx, weight.inputs}, rows, {dy + first, weight.outputs});
+  const std::int64_t inputs = weight.inputs, outputs = weight.outputs;
+  for_each_row_chunk(rows, [&](std::int64_t row, std::int64_t count) {
+    const auto x = copy({dx + row * inputs, inputs}, inputs, count);
+    for_each_output_block<double>(weight, [&](std::int64_t first, Matrix<double> w) {
+      propagate(std::move(w), x, {dy + row * outputs + first, outputs});
+    });
   });
   return {};
 }
@@ -190,7 +222,7 @@ Status absorb_q(const Absorption& in, std::uint16_t* mla_query) {
   DSAKIT_TRY(check(in));
   const std::int64_t q_dim = in.dims.nope + in.dims.pe, dim = in.dims.latent + in.dims.pe;
   for_each_uk<float>(in, [&](std::int64_t head, const Matrix<float>& uk) {
-    simulate(uk, {in.x + head * q_dim, in.heads * q_dim, in.dtype}, in.tokens,
+    simulate(uk, head_of<float>(in, head, q_dim, in.dims.nope), in.dtype,
              {mla_query + head * dim, in.heads * dim});
   });
   for_each_pe(in, [&](std::int64_t from, std::int64_t to) { mla_query[to] = in.x[from]; });
@@ -200,9 +232,10 @@ Status absorb_q(const Absorption& in, std::uint16_t* mla_query) {
 Status absorb_q_exact(const Absorption& in, double* mla_query, double* bound) {
   DSAKIT_TRY(check(in));
   const std::int64_t q_dim = in.dims.nope + in.dims.pe, dim = in.dims.latent + in.dims.pe;
-  for_each_uk<double>(in, [&](std::int64_t head, const Matrix<double>& uk) {
-    compute(uk, {in.x + head * q_dim, in.heads * q_dim, in.dtype}, in.tokens,
-            {mla_query + head * dim, in.heads * dim}, {bound + head * dim, in.heads * dim});
+  for_each_uk<double>(in, [&](std::int64_t head, Matrix<double> uk) {
+    const auto q = head_of<double>(in, head, q_dim, in.dims.nope);
+    compute(std::move(uk), q, q.magnitudes(), in.dtype, {mla_query + head * dim, in.heads * dim},
+            {bound + head * dim, in.heads * dim});
   });
   for_each_pe(in, [&](std::int64_t from, std::int64_t to) {
     mla_query[to] = activation_to_float(in.dtype, in.x[from]);
@@ -214,9 +247,9 @@ Status absorb_q_exact(const Absorption& in, double* mla_query, double* bound) {
 Status absorb_q_difference(const Absorption& in, const double* dq, double* d_query) {
   DSAKIT_TRY(check(in));
   const std::int64_t q_dim = in.dims.nope + in.dims.pe, dim = in.dims.latent + in.dims.pe;
-  for_each_uk<double>(in, [&](std::int64_t head, const Matrix<double>& uk) {
-    propagate(uk, {dq + head * q_dim, in.heads * q_dim}, in.tokens,
-              {d_query + head * dim, in.heads * dim});
+  for_each_uk<double>(in, [&](std::int64_t head, Matrix<double> uk) {
+    const auto x = copy({dq + head * q_dim, in.heads * q_dim}, in.dims.nope, in.tokens);
+    propagate(std::move(uk), x, {d_query + head * dim, in.heads * dim});
   });
   for_each_pe(in, [&](std::int64_t from, std::int64_t to) { d_query[to] = dq[from]; });
   return {};
@@ -226,7 +259,7 @@ Status absorb_v(const Absorption& in, std::uint16_t* attn_value) {
   DSAKIT_TRY(check(in));
   const std::int64_t latent = in.dims.latent, value = in.dims.value;
   for_each_uv<float>(in, [&](std::int64_t head, const Matrix<float>& uv) {
-    simulate(uv, {in.x + head * latent, in.heads * latent, in.dtype}, in.tokens,
+    simulate(uv, head_of<float>(in, head, latent, latent), in.dtype,
              {attn_value + head * value, in.heads * value});
   });
   return {};
@@ -235,8 +268,9 @@ Status absorb_v(const Absorption& in, std::uint16_t* attn_value) {
 Status absorb_v_exact(const Absorption& in, double* attn_value, double* bound) {
   DSAKIT_TRY(check(in));
   const std::int64_t latent = in.dims.latent, value = in.dims.value;
-  for_each_uv<double>(in, [&](std::int64_t head, const Matrix<double>& uv) {
-    compute(uv, {in.x + head * latent, in.heads * latent, in.dtype}, in.tokens,
+  for_each_uv<double>(in, [&](std::int64_t head, Matrix<double> uv) {
+    const auto x = head_of<double>(in, head, latent, latent);
+    compute(std::move(uv), x, x.magnitudes(), in.dtype,
             {attn_value + head * value, in.heads * value},
             {bound + head * value, in.heads * value});
   });
@@ -246,9 +280,9 @@ Status absorb_v_exact(const Absorption& in, double* attn_value, double* bound) {
 Status absorb_v_difference(const Absorption& in, const double* d_latent, double* d_value) {
   DSAKIT_TRY(check(in));
   const std::int64_t latent = in.dims.latent, value = in.dims.value;
-  for_each_uv<double>(in, [&](std::int64_t head, const Matrix<double>& uv) {
-    propagate(uv, {d_latent + head * latent, in.heads * latent}, in.tokens,
-              {d_value + head * value, in.heads * value});
+  for_each_uv<double>(in, [&](std::int64_t head, Matrix<double> uv) {
+    const auto x = copy({d_latent + head * latent, in.heads * latent}, latent, in.tokens);
+    propagate(std::move(uv), x, {d_value + head * value, in.heads * value});
   });
   return {};
 }

@@ -93,10 +93,6 @@ float fp8_max(Fp8Encoding encoding) {
   return encoding == Fp8Encoding::e4m3fn ? 448.0f : 240.0f;
 }
 
-float bf16_to_float(std::uint16_t bits) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-}
-
 std::uint16_t float_to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if (std::isnan(value))

@@ -113,6 +113,7 @@ struct OnlineSoftmax {
 
   /// scores: [heads, keys], keys: [keys, 576]; at least one key.
   void add(const Matrix<float>& scores, const Matrix<float>& keys) {
+    Matrix<float> probabilities(scores.rows(), scores.cols());
     for (Eigen::Index h = 0; h < scores.rows(); ++h) {
       float next = largest(h);
       for (float score : scores.row(h))
@@ -124,12 +125,12 @@ struct OnlineSoftmax {
       for (Eigen::Index j = 0; j < keys.rows(); ++j) {
         const float p = std::exp(scores(h, j) - next);
         sum(h) += rounded(rounding.summed_probability, p);
-        weighted.row(h) += rounded(rounding.probability, p) * keys.row(j).head(kMlaLatent);
+        probabilities(h, j) = rounded(rounding.probability, p);
       }
-      if (rounding.weighted_sum)
-        weighted.row(h) =
-            weighted.row(h).unaryExpr([&](float x) { return round_to_activation(dtype, x); });
     }
+    add_ordered_product(probabilities, keys.leftCols(kMlaLatent), weighted);
+    if (rounding.weighted_sum)
+      weighted = weighted.unaryExpr([&](float x) { return round_to_activation(dtype, x); });
   }
 
   ActivationDtype dtype;

@@ -1,5 +1,6 @@
 #include "weight.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "dsakit/reference/formats.hpp"
@@ -30,16 +31,17 @@ Matrix<Value> dequantise(const Weight& weight, std::int64_t first, std::int64_t 
   const auto* codes = static_cast<const std::uint8_t*>(weight.values) + begin;
   const std::array<float, 256>& value_of = fp8_table(weight.encoding);
   const std::int64_t block_columns = (weight.inputs + kWeightBlock - 1) / kWeightBlock;
-  for (std::int64_t r = 0; r < count; ++r) {
-    const std::int64_t row = first + r;
-    for (std::int64_t i = 0; i < weight.inputs; ++i) {
-      const std::int64_t scale = weight.format == WeightFormat::fp8_channel
-                                     ? row
-                                     : row / kWeightBlock * block_columns + i / kWeightBlock;
-      matrix(r, i) = static_cast<Value>(value_of[codes[r * weight.inputs + i]]) *
-                     static_cast<Value>(weight.scales[scale]);
+  for (std::int64_t r = 0; r < count; ++r)
+    for (std::int64_t block = 0; block < block_columns; ++block) {
+      const std::int64_t row = first + r;
+      const auto scale =
+          static_cast<Value>(weight.scales[weight.format == WeightFormat::fp8_channel
+                                               ? row
+                                               : row / kWeightBlock * block_columns + block]);
+      const std::int64_t end = std::min((block + 1) * kWeightBlock, weight.inputs);
+      for (std::int64_t i = block * kWeightBlock; i < end; ++i)
+        matrix(r, i) = static_cast<Value>(value_of[codes[r * weight.inputs + i]]) * scale;
     }
-  }
   return matrix;
 }
 

@@ -2,6 +2,7 @@
 // those of MXFP4, e2m1 and e8m0 (spec 3.1).
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "dsakit/core/contract.hpp"
@@ -22,7 +23,9 @@ std::uint8_t encode_fp8_ieee(Fp8Encoding encoding, float value);
 /// Largest finite value: 448 or 240.
 float fp8_max(Fp8Encoding encoding);
 
-float bf16_to_float(std::uint16_t bits);
+inline float bf16_to_float(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
 /// Nearest bf16, ties to even; NaN stays NaN.
 std::uint16_t float_to_bf16(float value);
 float fp16_to_float(std::uint16_t bits);
