@@ -6,10 +6,9 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
-#include "dsakit/core/contract.hpp"
+#include "dsakit/core/layer_contract.hpp"
 #include "dsakit/core/status.hpp"
 #include "dsakit/core/tensor.hpp"
 #include "dsakit/reference/dense.hpp"
@@ -87,29 +86,9 @@ struct TopkBuffer {
 /// found. Success: what is worth a warning (heads padded up).
 Result<std::vector<std::string>> check_layer(const LayerConfig& config, const TopkBuffer& topk);
 
-/// What the indexer of each format needs.
-struct Fp8Indexer {
-  IndexKeyQuant key;
-  IndexQueryQuant query;
-  WeightFold fold;
-};
-struct Mxfp4Indexer {
-  Mxfp4Pages pages;
-  Mxfp4Quant quant;
-};
-
-/// The contract of a whole layer.
-struct LayerContract {
-  std::variant<Fp8Indexer, Mxfp4Indexer> indexer;
-  MlaQuant mla;
-  MlaScaleRead mla_scale_read;
-  LseBase lse_base;
-  std::int64_t page_size; ///< of both caches
-  ActivationDtype activation_dtype;
-  RmsNormRounding rmsnorm_rounding;
-  GateRounding gate_rounding;
-  TopkOrder topk_order;
-};
+using dsakit::Fp8Indexer;
+using dsakit::LayerContract;
+using dsakit::Mxfp4Indexer;
 
 /// From a recording's keys. The page layout says which indexer; mla_scale_read is that of the
 /// outputs, which recordings do not hold as a key.
