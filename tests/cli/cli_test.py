@@ -259,7 +259,8 @@ class Reports(CliTest):
     def test_every_number_of_the_text_is_in_the_json(self):
         for code, *arguments in ((PASS, self.file("sound")), (MISMATCH, self.file("wrong")),
                                  (MISMATCH, self.file("not_finite")), (PASS, self.file("wrong"), *self.waived()),
-                                 (MISMATCH, self.file("wgmma"), "--contract", "accumulation:logits=fp32"),
+                                 (MISMATCH, self.file("wgmma"), "--contract", "accumulation:logits=fp32",
+                                  "--attribute"),
                                  (MISMATCH, self.file("wrong"), "--gate", ".*=exact,budget=3:0.5,l2=1e-9"),
                                  (MISMATCH, "-k", self.file("sound"), self.file("wrong"), self.file("wgmma"))):
             numbers = set()
@@ -276,6 +277,18 @@ class Reports(CliTest):
         self.assertRegex(first, r"FAIL index_logits_decode step 0 logits: reference against recorded")
         self.assertRegex(first, r"where: .*\d")
         self.assertRegex(first, r"hint: .*accumulation")
+
+    def test_attribute_sets_two_errors_apart(self):
+        arguments = ("replay", self.file("wgmma"), "--contract", "accumulation:logits=fp32", "--attribute")
+        text = self.expect(MISMATCH, *arguments).stdout
+        self.assertRegex(text, r"attribution: implementation error .* and format error .* of the gate;")
+        self.assertRegex(text, r"reproduce: .* --attribute")
+        report = self.report(MISMATCH, *arguments)
+        line = next(l for l in report["operations"] if l["verdict"] == "fail")
+        self.assertGreater(line["attribution"]["implementation"], line["attribution"]["format"])
+        self.assertEqual(len(line["attribution"]["points"]), 4)
+        report = self.report(MISMATCH, *arguments[:-1])
+        self.assertTrue(all(l["attribution"] is None for l in report["operations"]))
 
     def test_what_is_not_finite_is_counted_by_kind_with_its_place(self):
         text = self.expect(MISMATCH, "replay", self.file("not_finite")).stdout
