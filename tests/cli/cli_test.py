@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 import jsonschema
 
 DSAKIT, MAKE_RECORDINGS, SCHEMA = map(os.path.abspath, sys.argv[1:4])
-PASS, MISMATCH, BAD_INPUT, KERNEL_FAILED, NOTHING_RAN, INTERRUPTED = 0, 1, 2, 3, 77, 130
+PASS, MISMATCH, BAD_INPUT, KERNEL_FAILED, INCONCLUSIVE, NOTHING_RAN, INTERRUPTED = 0, 1, 2, 3, 4, 77, 130
 
 
 def dsakit(*arguments, env=None, **options):
@@ -572,6 +572,115 @@ class Doctor(CliTest):
         for word in ("gfx942", "gfx950", "hip", "cuda", "code objects"):
             self.assertIn(word, text)
         self.expect(PASS, "doctor", "--device", "host")
+
+
+class Bisect(CliTest):
+    def bisection(self, code, *arguments):
+        found = json.loads(self.expect(code, "bisect", *arguments, "--format", "json").stdout)
+        jsonschema.validate(found, json.loads(pathlib.Path(SCHEMA).with_name("bisect.schema.json").read_text()),
+                            jsonschema.Draft202012Validator)
+        return found
+
+    def test_nothing_wrong_is_0(self):
+        self.assertIn("verdict: pass (3 operations)", self.expect(PASS, "bisect", self.file("sound")).stdout)
+        self.assertIsNone(self.bisection(PASS, self.file("sound"))["first"])
+
+    def test_the_first_wrong_operation_is_1_within_25_lines(self):
+        done = self.expect(MISMATCH, "bisect", self.file("wrong"))
+        self.assertLessEqual(len(done.stdout.splitlines()), 25)
+        for text in ("first wrong operation: index_cache_gather, step 0: k_scale", "rows 3 of 5", "first [3]:",
+                     "wrong as well, given right inputs: index_logits_decode", "next: dsakit shrink"):
+            self.assertIn(text, done.stdout)
+        found = self.bisection(MISMATCH, self.file("wrong"))
+        self.assertEqual(found["first"]["operation"], "index_cache_gather")
+        self.assertEqual(found["rows"], {"axis": "rows", "first": 3, "last": 3, "wrong": 1, "of": 5, "complete": True})
+
+    def test_against_another_recording(self):
+        self.expect(PASS, "bisect", self.file("sound"), "--against", self.file("sound"))
+        done = self.expect(MISMATCH, "bisect", self.file("wrong"), "--against", self.file("sound"))
+        self.assertIn("first tensor that parts: index_cache_gather, step 0: k_scale, by itself", done.stdout)
+        self.assertRegex(done.stdout, r"wrong.h5 is WRONG, .*sound.h5 is right")
+        found = self.bisection(MISMATCH, self.file("other_input"), "--against", self.file("sound"))
+        self.assertEqual([p["cause"] for p in found["partings"]], ["given"])
+        self.expect_bad("bisect", self.file("sound"), "--against", self.file("other_contract"),
+                        says=["other_contract.h5", "index_k_floor", "1e-4", "2e-4"])
+
+    def test_every_number_of_the_text_is_in_the_json(self):
+        for arguments in ([self.file("wrong")], [self.file("wrong"), "--against", self.file("sound")]):
+            numbers = set()
+            collect(self.bisection(MISMATCH, *arguments), numbers)
+            for line in self.expect(MISMATCH, "bisect", *arguments).stdout.splitlines():
+                for token in number_tokens(line):
+                    self.assertIn(token, numbers, line)
+
+    def test_bad_input_is_2_no_device_is_77_a_refusing_kernel_is_3(self):
+        self.expect_bad("bisect", self.folder / "none.h5", says=["none.h5"])
+        self.expect_bad("bisect", self.file("sound"), "--contract", "page_sise=2", says=["page_sise"])
+        self.expect(KERNEL_FAILED, "bisect", self.file("unsupported"))
+        for device in ("hip", "cuda"):
+            if dsakit("doctor", "--device", device).returncode != PASS:
+                self.expect(NOTHING_RAN, "bisect", self.file("sound"), "--device", device)
+
+
+class Shrink(CliTest):
+    def small(self):
+        return self.folder / "small.h5"
+
+    def test_what_it_writes_fails_with_the_command_that_it_prints(self):
+        done = self.expect(PASS, "shrink", self.file("wrong"), "-o", self.small(), "--operation", "index_logits_decode")
+        self.assertIn("index_logits_decode step 0 logits: reference against recorded fails", done.stdout)
+        self.assertIn("rows: 1 of 3", done.stdout)
+        command = re.search(r"^reproduce: (.*)$", done.stdout, re.M).group(1)
+        arguments = shlex.split(command)
+        self.assertEqual(arguments[0], "dsakit")
+        self.expect(MISMATCH, *arguments[1:])
+
+    def test_options_are_kept(self):
+        done = self.expect(PASS, "shrink", self.file("wgmma"), "-o", self.small(), "--operation", "index_logits_decode",
+                           "--contract", "accumulation:logits=fp32")
+        self.assertIn("--contract accumulation:logits=fp32", done.stdout)
+        self.expect(MISMATCH, "replay", self.small(), "--contract", "accumulation:logits=fp32")
+        self.expect(PASS, "replay", self.small())
+
+    def test_scrambled_values(self):
+        done = self.expect(PASS, "shrink", self.file("wrong"), "-o", self.small(), "--operation", "index_logits_decode",
+                           "--synthesize", "--seed", "9")
+        self.assertIn("values: scrambled with --seed 9", done.stdout)
+        self.expect(MISMATCH, "replay", self.small())
+
+    def test_nothing_fails_is_4_and_writes_nothing(self):
+        done = self.expect(INCONCLUSIVE, "shrink", self.file("sound"), "-o", self.small(),
+                           "--operation", "index_logits_decode")
+        self.assertEqual(done.stdout, "")
+        self.assertIn("nothing fails; nothing was written", done.stderr)
+        self.assertFalse(self.small().exists())
+
+    def test_bad_input_is_2(self):
+        wrong = self.file("wrong")
+        self.expect_bad("shrink", wrong, "-o", self.small(), says=["--operation"])
+        self.expect_bad("shrink", wrong, "-o", self.small(), "--operation", "topk", says=["topk", "info"])
+        self.expect_bad("shrink", wrong, "-o", self.small(), "--operation", "nothing", says=["nothing"])
+        self.expect_bad("shrink", wrong, "-o", wrong, "--operation", "index_logits_decode", says=["wrong.h5"])
+        self.expect_bad("shrink", wrong, "-o", self.small(), "--operation", "index_logits_decode", "--seed", "1",
+                        says=["--synthesize"])
+        self.assertFalse(self.small().exists())
+
+    def test_an_interrupt_is_130_and_leaves_nothing(self):
+        # Right, and seconds of work for host lanes.
+        attention = pathlib.Path(SCHEMA).parent.parent / "golden/data/kernel_mla_decode_h64.h5"
+        for arguments in (["shrink", attention, "-o", self.small(), "--operation", "sparse_attention"],
+                          ["bisect", attention, "-o", self.small()]):
+            process = subprocess.Popen([DSAKIT, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            time.sleep(0.5)
+            self.assertIsNone(process.poll(), "ended before it could be interrupted")
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(timeout=60), INTERRUPTED)
+            process.communicate()
+            self.assertEqual([p.name for p in self.folder.iterdir() if "small" in p.name], [])
+
+    def test_a_folder_that_is_not_there_is_2_and_leaves_nothing(self):
+        self.expect_bad("shrink", self.file("wrong"), "-o", self.folder / "none" / "small.h5",
+                        "--operation", "index_logits_decode", says=["small.h5"])
 
 
 def number_tokens(text):

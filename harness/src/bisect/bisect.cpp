@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "../recording/tensor_rules.hpp"
+#include "../replay/command.hpp"
 #include "../replay/names.hpp"
 #include "../replay/trial.hpp"
 #include "part.hpp"
@@ -151,8 +152,7 @@ Result<Bisection> judge_file(const BisectOptions& options, Rules& rules) {
     DSAKIT_TRY(rows);
     result.rows = *rows;
     result.reproduce = result.first->reproduce;
-    result.next = "dsakit shrink " + shell_word(options.file) + " -o small.h5 --operation " +
-                  result.first->operation + (options.repeat.empty() ? "" : " " + options.repeat);
+    result.next = next_command(result.environment, options, options.file, result.first->operation);
   }
   if (has_chain(*fed)) {
     const auto chained = replay(replay_options(options, ReplayMode::chained), rules);
@@ -167,6 +167,12 @@ Result<Bisection> judge_file(const BisectOptions& options, Rules& rules) {
 std::string_view name(Parting::Cause cause) {
   constexpr std::string_view kNames[] = {"given", "itself", "inputs"};
   return kNames[static_cast<std::size_t>(cause)];
+}
+
+std::string next_command(const Environment& environment, const BisectOptions& options,
+                         const std::string& file, const std::string& operation) {
+  return command(environment, "shrink", file, operation,
+                 "-o small.h5" + (options.repeat.empty() ? "" : " " + options.repeat));
 }
 
 Result<Bisection> bisect(const BisectOptions& options, Rules& rules) {

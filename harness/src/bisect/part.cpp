@@ -4,6 +4,7 @@
 #include <cstring>
 #include <set>
 
+#include "../replay/command.hpp"
 #include "../replay/judge.hpp"
 #include "../replay/names.hpp"
 #include "../replay/overrides.hpp"
@@ -206,10 +207,9 @@ private:
                                    [](const Parting& p) { return p.got_right.has_value(); });
     if (made == result_.partings.end() || (*made->got_right && *made->want_right)) return;
     const std::string& wrong = *made->got_right ? options_.against : options_.file;
-    const std::string rest =
-        " --operation " + made->operation + (options_.repeat.empty() ? "" : " " + options_.repeat);
-    result_.reproduce = "dsakit replay " + shell_word(wrong) + rest;
-    result_.next = "dsakit shrink " + shell_word(wrong) + " -o small.h5" + rest;
+    result_.reproduce =
+        command(result_.environment, "replay", wrong, made->operation, options_.repeat);
+    result_.next = next_command(result_.environment, options_, wrong, made->operation);
   }
 
   const BisectOptions& options_;

@@ -33,7 +33,7 @@ std::string place(std::int64_t step, const std::string& operation, const std::st
 }
 
 std::string and_more(std::size_t all) {
-  return all > kShown ? "  ... and " + std::to_string(all - kShown) + " more in the JSON\n" : "";
+  return all > kShown ? "  ... all " + std::to_string(all) + " are in the JSON\n" : "";
 }
 
 std::string where(const WrongRows& rows) {
@@ -135,12 +135,12 @@ std::string partings(const Bisection& b) {
         " (" + b.file + " is " + right(itself->got_right) + ", " + b.against + " is " +
         right(itself->want_right) + ")\n";
   if (b.partings.size() > 1) text += "then:\n";
-  for (std::size_t i = 1; i < std::min(b.partings.size(), kShown + 1); ++i) {
+  for (std::size_t i = 1; i < std::min(b.partings.size(), kShown); ++i) {
     const Parting& p = b.partings[i];
     text += "  " + place(p.step, p.operation, p.tensor) + ", " + cause(p) + ", " +
             std::to_string(p.mismatches) + " of " + std::to_string(p.elements) + "\n";
   }
-  return text + and_more(b.partings.size() - 1);
+  return text + and_more(b.partings.size());
 }
 
 } // namespace

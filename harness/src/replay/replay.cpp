@@ -7,6 +7,7 @@
 #include "../recording/formats.hpp"
 #include "attribute.hpp"
 #include "chain.hpp"
+#include "command.hpp"
 #include "dsakit/core/operations.hpp"
 #include "dsakit/harness/operations.hpp"
 #include "dsakit/harness/recording.hpp"
@@ -397,7 +398,8 @@ private:
     line.tensor = tensor;
     line.subject = name(c.got.kind);
     line.against = name(c.want.kind);
-    line.reproduce = reproduce(entry, id);
+    line.reproduce =
+        command(report_.environment, "replay", entry.report.file, id.operation, options_.repeat);
     const bool of_kernel = c.got.kind == Producer::Kind::kernel;
     if (of_kernel && kernel) {
       line.kernel = kernel->kernel;
@@ -440,15 +442,6 @@ private:
     rules_.waivers.apply(line);
     report_.lines.push_back(std::move(line));
     return {};
-  }
-
-  std::string reproduce(const Entry& entry, const OperationId& id) const {
-    std::string command;
-    const auto& variables = report_.environment.variables;
-    if (const auto forced = variables.find("DSAKIT_FORCE_KERNEL"); forced != variables.end())
-      command = forced->first + "=" + shell_word(forced->second) + " ";
-    command += "dsakit replay " + shell_word(entry.report.file) + " --operation " + id.operation;
-    return options_.repeat.empty() ? command : command + " " + options_.repeat;
   }
 
   static Verdict verdict_of(const Status& status) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "../recording/atomic_file.hpp"
+#include "../replay/command.hpp"
 #include "../replay/names.hpp"
 #include "mend.hpp"
 #include "reducer.hpp"
@@ -68,9 +69,10 @@ private:
 
   /// Of each output one recorded tensor, that of `pair` where it is its output.
   void keep_one_producer(Problem& problem, const Pair& pair) const {
+    Problem smaller = problem;
     std::vector<std::string> seen;
     if (pair.of_recorded()) seen.push_back(pair.output);
-    std::erase_if(problem.tensors.outputs, [&](const auto& item) {
+    std::erase_if(smaller.tensors.outputs, [&](const auto& item) {
       const auto& [name, recorded] = item;
       if (pair.of_recorded() && name == pair.tensor) return false;
       const std::string output = output_of(name, recorded.attributes);
@@ -81,6 +83,7 @@ private:
       seen.push_back(output);
       return false;
     });
+    if (check(smaller)) problem = std::move(smaller);
   }
 
   Result<Shrunk> reduce(const OperationId& id, Reducer& reducer) {
@@ -102,8 +105,8 @@ private:
     result_.bytes_after = reducer.problem().bytes();
     result_.trials = reducer.trials();
     DSAKIT_TRY(write(id, reducer.problem()));
-    result_.reproduce = "dsakit replay " + shell_word(options_.output) + " --operation " +
-                        id.operation + (options_.repeat.empty() ? "" : " " + options_.repeat);
+    result_.reproduce =
+        command(capture_environment(), "replay", options_.output, id.operation, options_.repeat);
     return result_;
   }
 
@@ -130,6 +133,8 @@ private:
   }
 
   Status write(const OperationId& id, const Problem& problem) const {
+    const Problem as_recorded{id, reader_.contract(id.step), problem.config, problem.tensors};
+    DSAKIT_TRY(check(as_recorded)); // under an override, ids may not be what the file says
     auto writer = RecordingWriter::create(options_.output, {.deflate = true});
     DSAKIT_TRY(writer);
     DSAKIT_TRY(writer->contract(reader_.contract(id.step))); // overrides are said again

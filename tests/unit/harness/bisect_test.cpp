@@ -1,0 +1,176 @@
+// bisect: the first wrong operation, and where two recordings of one run part.
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "dsakit/harness/bisect.hpp"
+#include "replay_fixture.hpp"
+#include "support/tiny_dense.hpp"
+#include "support/tiny_layer.hpp"
+
+namespace dsakit::harness {
+namespace {
+
+using testing::TinyRecording;
+
+class BisectTest : public testing::ReplayTest {
+protected:
+  Result<Bisection> bisect(const TinyRecording& file,
+                           const TinyRecording* against = nullptr) const {
+    file.write(path("a.h5"));
+    BisectOptions options;
+    options.file = path("a.h5");
+    if (against) {
+      against->write(path("b.h5"));
+      options.against = path("b.h5");
+    }
+    Rules rules = Rules::built_in();
+    return harness::bisect(options, rules);
+  }
+
+  static Bisection take(const Result<Bisection>& result) {
+    EXPECT_TRUE(result) << result.status().what();
+    return result ? *result : Bisection{};
+  }
+};
+
+std::ptrdiff_t lines_of(const std::string& text) {
+  return std::count(text.begin(), text.end(), '\n');
+}
+
+/// index_q_input is wrong, and everything after it is right for what it was given.
+TinyRecording with_wrong_q_norm() {
+  TinyRecording wrong = testing::tiny_dense();
+  auto& out = wrong.operations.at("q_norm").outputs.at("index_q_input");
+  out.tensor.as<std::uint16_t>()[24 + 5] ^= 0x4000; // row 1
+  const auto feed = [&](const std::string& operation, const std::string& input,
+                        const RecordedTensor& value) {
+    wrong.operations.at(operation).inputs.at(input) = value;
+    testing::tiny::fill_outputs(wrong, operation);
+  };
+  feed("q_b_proj", "index_q_input", out);
+  feed("index_q_proj", "index_q_input", out);
+  feed("absorb_q", "q", wrong.operations.at("q_b_proj").outputs.at("q"));
+  return wrong;
+}
+
+TEST_F(BisectTest, ASoundRecordingHasNoWrongOperation) {
+  const Bisection found = take(bisect(testing::tiny_dense()));
+  EXPECT_EQ(found.verdict, Verdict::pass);
+  EXPECT_FALSE(found.first);
+  EXPECT_EQ(found.reproduce + found.next, "");
+  EXPECT_EQ(found.operations, 14);
+}
+
+TEST_F(BisectTest, TheFirstWrongOperationAndItsRows) {
+  const Bisection found = take(bisect(with_wrong_q_norm()));
+  EXPECT_EQ(found.verdict, Verdict::fail);
+  ASSERT_TRUE(found.first);
+  EXPECT_EQ(found.first->operation + " " + found.first->tensor, "q_norm index_q_input");
+  EXPECT_EQ(found.first->subject + "/" + found.first->against, "reference/recorded");
+  EXPECT_EQ(found.first->first_at, (std::vector<std::int64_t>{1, 5}));
+  ASSERT_TRUE(found.rows);
+  EXPECT_EQ(found.rows->axis, "rows");
+  EXPECT_EQ(found.rows->first, 1);
+  EXPECT_EQ(found.rows->last, 1);
+  EXPECT_EQ(found.rows->wrong, 1);
+  EXPECT_EQ(found.rows->of, 3);
+  EXPECT_TRUE(found.others.empty()) << "the operations after it were fed as recorded";
+  EXPECT_EQ(found.reproduce, "dsakit replay " + path("a.h5") + " --operation q_norm");
+  EXPECT_EQ(found.next, "dsakit shrink " + path("a.h5") + " --operation q_norm -o small.h5");
+  EXPECT_LE(lines_of(to_text(found)), 25) << to_text(found);
+}
+
+TEST_F(BisectTest, WhatIsWrongAfterIt) {
+  TinyRecording wrong = with_wrong_q_norm();
+  for (const char* operation : {"output_gate", "absorb_v", "o_proj", "gate_proj", "kv_norm"})
+    wrong.operations.at(operation).outputs.begin()->second.tensor.bytes[1] ^= std::byte{0x40};
+  const Bisection found = take(bisect(wrong));
+  ASSERT_TRUE(found.first);
+  EXPECT_EQ(found.first->operation, "q_norm");
+  EXPECT_EQ(found.others.size(), 5u);
+  EXPECT_EQ(found.others.front().operation, "kv_norm");
+  EXPECT_LE(lines_of(to_text(found)), 25) << to_text(found);
+}
+
+// A producer's wrong output feeds the operations after it; our kernels, right as they are, end
+// further and further from what it recorded.
+TEST_F(BisectTest, ErrorsGrowWhereKernelsFeedKernels) {
+  const Bisection found = take(bisect(with_wrong_q_norm()));
+  const auto grows = [&](const std::string& operation) {
+    return std::any_of(found.growth.begin(), found.growth.end(), [&](const Growth& growth) {
+      return growth.operation == operation && growth.chained_abs > growth.fed_abs;
+    });
+  };
+  EXPECT_TRUE(grows("q_b_proj"));
+  EXPECT_TRUE(grows("absorb_q"));
+  EXPECT_FALSE(grows("gate_proj")) << "nothing that it is fed is wrong";
+}
+
+TEST_F(BisectTest, AgainstItselfNothingParts) {
+  const TinyRecording sound = testing::tiny_dense();
+  const Bisection found = take(bisect(sound, &sound));
+  EXPECT_EQ(found.verdict, Verdict::pass);
+  EXPECT_TRUE(found.partings.empty());
+}
+
+TEST_F(BisectTest, TheFirstTensorThatPartsByItself) {
+  const TinyRecording sound = testing::tiny_dense();
+  const Bisection found = take(bisect(with_wrong_q_norm(), &sound));
+  EXPECT_EQ(found.verdict, Verdict::fail);
+  ASSERT_EQ(found.partings.size(), 4u) << to_text(found);
+  const Parting& first = found.partings[0];
+  EXPECT_EQ(first.operation + " " + first.tensor, "q_norm index_q_input");
+  EXPECT_EQ(first.cause, Parting::Cause::itself);
+  EXPECT_EQ(first.first_at, (std::vector<std::int64_t>{1, 5}));
+  EXPECT_EQ(first.got_right, std::optional(false));
+  EXPECT_EQ(first.want_right, std::optional(true));
+  for (std::size_t i = 1; i < found.partings.size(); ++i)
+    EXPECT_EQ(found.partings[i].cause, Parting::Cause::inputs) << found.partings[i].operation;
+  EXPECT_EQ(found.reproduce, "dsakit replay " + path("a.h5") + " --operation q_norm");
+  EXPECT_LE(lines_of(to_text(found)), 25) << to_text(found);
+
+  const Bisection other = take(bisect(sound, nullptr));
+  EXPECT_EQ(other.verdict, Verdict::pass);
+  const TinyRecording wrong = with_wrong_q_norm();
+  const Bisection reversed = take(bisect(sound, &wrong));
+  EXPECT_EQ(reversed.reproduce, "dsakit replay " + path("b.h5") + " --operation q_norm")
+      << "the file that the reference contradicts";
+}
+
+TEST_F(BisectTest, RunsThatWereGivenDifferentInputs) {
+  TinyRecording other = testing::tiny_dense();
+  other.input("gate_proj", "hidden_states").as<std::uint16_t>()[3] ^= 0x0040;
+  testing::tiny::fill_outputs(other, "gate_proj");
+  const TinyRecording sound = testing::tiny_dense();
+  const Bisection found = take(bisect(other, &sound));
+  ASSERT_EQ(found.partings.size(), 2u);
+  EXPECT_EQ(found.partings[0].tensor, "hidden_states");
+  EXPECT_EQ(found.partings[0].cause, Parting::Cause::given);
+  EXPECT_EQ(found.partings[0].mismatches, 1);
+  EXPECT_EQ(found.partings[1].tensor, "gate");
+  EXPECT_EQ(found.partings[1].cause, Parting::Cause::inputs);
+  EXPECT_EQ(found.reproduce, "") << "the reference contradicts neither";
+}
+
+TEST_F(BisectTest, ContractsAndShapesMustBeTheSame) {
+  const TinyRecording sound = testing::tiny_dense();
+  TinyRecording other = sound;
+  other.contract["gate_rounding"] = "one";
+  auto refused = bisect(sound, &other);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.status().what().find("gate_rounding: found two and one"), std::string::npos)
+      << refused.status().what();
+}
+
+TEST_F(BisectTest, EveryNumberIsInTheJson) {
+  const Bisection found = take(bisect(with_wrong_q_norm()));
+  const auto json = nlohmann::json::parse(to_json(found));
+  EXPECT_EQ(json.at("schema"), "dsakit-bisect/1");
+  EXPECT_EQ(json.at("first").at("operation"), "q_norm");
+  EXPECT_EQ(json.at("rows").at("of"), 3);
+  EXPECT_EQ(json.at("growth").size(), found.growth.size());
+}
+
+} // namespace
+} // namespace dsakit::harness

@@ -1,0 +1,246 @@
+// shrink: a fault in an output of every operation, cut down, fails as it did; scrambled values fail
+// as well and hold nothing of the recorded ones.
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <set>
+#include <string_view>
+
+#include "dsakit/harness/shrink.hpp"
+#include "replay_fixture.hpp"
+#include "shrink/reducer.hpp"
+#include "support/tiny_dcp.hpp"
+#include "support/tiny_dense.hpp"
+#include "support/tiny_layer.hpp"
+#include "support/tiny_mxfp4.hpp"
+
+namespace dsakit::harness {
+namespace {
+
+using testing::TinyRecording;
+
+/// Another value of that element, far from it: of an id the next one.
+void spoil(Tensor& tensor, std::int64_t element) {
+  const std::size_t size = size_of(tensor.dtype), at = static_cast<std::size_t>(element) * size;
+  if (tensor.dtype == Dtype::int32 || tensor.dtype == Dtype::int64)
+    tensor.bytes[at] ^= std::byte{1};
+  else
+    tensor.bytes[at + size - 1] ^= std::byte{0x21}; // of a float, exponent and sign stay finite
+}
+
+class ShrinkTest : public testing::ReplayTest {
+protected:
+  Shrunk shrink(const std::string& operation, bool synthesize = false) const {
+    Rules rules = Rules::built_in();
+    ShrinkOptions options;
+    options.input = path("tiny.h5");
+    options.output = path("small.h5");
+    options.operation = operation;
+    options.synthesize = synthesize;
+    options.seed = 5;
+    const auto shrunk = harness::shrink(options, rules);
+    EXPECT_TRUE(shrunk) << shrunk.status().what();
+    return shrunk ? *shrunk : Shrunk{};
+  }
+
+  /// The small file fails in the comparison that was kept.
+  void expect_failure(const std::string& operation, const Shrunk& shrunk) const {
+    ASSERT_EQ(shrunk.not_written, "");
+    ReplayOptions options;
+    options.paths = {path("small.h5")};
+    options.operation = operation;
+    const auto report = run(options);
+    ASSERT_TRUE(report) << report.status().what();
+    EXPECT_FALSE(report->files[0].bad_input) << report->files[0].reason;
+    const ReportLine* line =
+        find(*report, operation, shrunk.tensor, shrunk.subject, shrunk.against);
+    EXPECT_EQ(line->verdict, Verdict::fail) << to_text(*report, {});
+  }
+
+  RecordedOperation small(const std::string& operation) const {
+    const auto reader = RecordingReader::open(path("small.h5"));
+    EXPECT_TRUE(reader) << reader.status().what();
+    const auto tensors = reader->read({0, operation}, reader->contract(0));
+    EXPECT_TRUE(tensors) << tensors.status().what();
+    return *tensors;
+  }
+};
+
+/// Every operation that a recording holds, under a name for messages.
+std::vector<std::pair<std::string, TinyRecording>> recordings() {
+  return {{"index", testing::tiny_recording()},
+          {"layer", testing::tiny_layer()},
+          {"dense", testing::tiny_dense()},
+          {"mxfp4", testing::tiny_mxfp4()},
+          {"mxfp4 preshuffled", testing::tiny_mxfp4("preshuffle64", "query_and_key")},
+          {"context parallel", testing::tiny_dcp()}};
+}
+
+/// Each element that a spoiled recording fails for: the first, one in the middle, the last.
+void for_each_fault(const std::function<void(const std::string& what, const TinyRecording&,
+                                             const std::string& operation)>& visit) {
+  std::set<std::string> visited;
+  for (const auto& [what, sound] : recordings())
+    for (const auto& [operation, tensors] : sound.operations)
+      for (const auto& [name, output] : tensors.outputs) {
+        visited.insert(operation);
+        const std::int64_t last = output.tensor.elements() - 1;
+        for (const std::int64_t element : {last / 2, last}) {
+          TinyRecording wrong = sound;
+          spoil(wrong.output(operation, name), element);
+          visit(what + ": " + operation + " " + name + " " + std::to_string(element), wrong,
+                operation);
+        }
+      }
+  for (const Operation& operation : kOperations)
+    EXPECT_TRUE(visited.contains(std::string(operation.name))) << operation.name;
+}
+
+TEST_F(ShrinkTest, WhatIsLeftOfEveryOperationFails) {
+  int failures = 0;
+  for_each_fault(
+      [&](const std::string& what, const TinyRecording& wrong, const std::string& operation) {
+        SCOPED_TRACE(what);
+        wrong.write(path("tiny.h5"));
+        const Shrunk shrunk = shrink(operation);
+        if (shrunk.not_written == "nothing fails") return; // nothing at or beyond a row is compared
+        ++failures;
+        expect_failure(operation, shrunk);
+        EXPECT_LE(shrunk.bytes_after, shrunk.bytes_before);
+        for (const Shrunk::Extent& extent : shrunk.extents) {
+          EXPECT_LT(extent.to, extent.from) << extent.name;
+          if (extent.name == "rows") {
+            EXPECT_EQ(extent.to, 1);
+          }
+        }
+        std::filesystem::remove(path("small.h5"));
+      });
+  EXPECT_GT(failures, 60);
+}
+
+/// Two sides share 16 bytes that are neither a repeated word nor a few different bytes, which
+/// scales that are powers of two have in common by chance.
+bool share_a_window(const RecordedOperation& a, const RecordedOperation& b) {
+  const auto windows = [](const RecordedOperation& operation) {
+    std::set<std::string> all;
+    for (const auto* side : {&operation.inputs, &operation.outputs})
+      for (const auto& [name, recorded] : *side) {
+        const Tensor& tensor = recorded.tensor;
+        if (tensor.dtype == Dtype::int32 || tensor.dtype == Dtype::int64) continue;
+        const std::string bytes(tensor.as<char>(), tensor.bytes.size());
+        for (std::size_t at = 0; at + 16 <= bytes.size(); ++at)
+          if (std::set<char>(bytes.begin() + static_cast<std::ptrdiff_t>(at),
+                             bytes.begin() + static_cast<std::ptrdiff_t>(at + 16))
+                  .size() > 6)
+            all.insert(bytes.substr(at, 16));
+      }
+    return all;
+  };
+  const auto first = windows(a);
+  for (const std::string& window : windows(b))
+    if (first.contains(window)) return true;
+  return false;
+}
+
+TEST_F(ShrinkTest, ScrambledValuesFailAndTellNothing) {
+  for_each_fault(
+      [&](const std::string& what, const TinyRecording& wrong, const std::string& operation) {
+        SCOPED_TRACE(what);
+        wrong.write(path("tiny.h5"));
+        const Shrunk shrunk = shrink(operation, true);
+        if (shrunk.not_written == "nothing fails") return;
+        expect_failure(operation, shrunk);
+        if (!shrunk.not_written.empty()) return;
+        EXPECT_TRUE(shrunk.seed && *shrunk.seed >= 5);
+        EXPECT_FALSE(share_a_window(wrong.operations.at(operation), small(operation)));
+        std::filesystem::remove(path("small.h5"));
+      });
+}
+
+TEST_F(ShrinkTest, ValuesStayWhatTheyAre) {
+  TinyRecording wrong = testing::tiny_layer();
+  wrong.output("index_key_norm", "index_k").as<std::uint16_t>()[3 * 128 + 7] ^= 0x4000;
+  wrong.write(path("tiny.h5"));
+  const Shrunk shrunk = shrink("index_key_norm");
+  EXPECT_EQ(shrunk.extents.size(), 1u);
+  const RecordedOperation left = small("index_key_norm");
+  const auto row = [&](const Tensor& tensor, std::int64_t index) {
+    const auto first = tensor.bytes.begin() + index * 256;
+    return std::vector<std::byte>(first, first + 256);
+  };
+  EXPECT_EQ(left.inputs.at("index_k_raw").tensor.bytes,
+            row(wrong.input("index_key_norm", "index_k_raw"), 3));
+  EXPECT_EQ(left.outputs.at("index_k").tensor.bytes,
+            row(wrong.output("index_key_norm", "index_k"), 3));
+}
+
+TEST_F(ShrinkTest, ItSaysWhatItWas) {
+  TinyRecording wrong = testing::tiny_recording();
+  wrong.output("index_logits_decode", "logits").as<float>()[6] += 1;
+  wrong.write(path("tiny.h5"));
+  const Shrunk shrunk = shrink("index_logits_decode");
+  EXPECT_EQ(shrunk.subject + "/" + shrunk.against, "reference/recorded");
+  EXPECT_EQ(shrunk.reproduce,
+            "dsakit replay " + path("small.h5") + " --operation index_logits_decode");
+  const auto reader = RecordingReader::open(path("small.h5"));
+  ASSERT_TRUE(reader);
+  EXPECT_EQ(reader->provenance().at("command"), "dsakit shrink --operation index_logits_decode");
+  const std::string& text = reader->provenance().at("shrunk");
+  EXPECT_TRUE(text.starts_with("step 0 index_logits_decode logits, where reference against "
+                               "recorded fails; rows 3 to 1"))
+      << text;
+  EXPECT_EQ(text.find('/'), std::string::npos) << "a path: " << text;
+}
+
+TEST_F(ShrinkTest, NothingIsWrittenWhereNothingFails) {
+  testing::tiny_layer().write(path("tiny.h5"));
+  EXPECT_EQ(shrink("sparse_attention").not_written, "nothing fails");
+  EXPECT_FALSE(std::filesystem::exists(path("small.h5")));
+}
+
+// Held to the reference's very bits, a right kernel fails where its sums round: our own kernel's
+// failure, for which heads of the indexer and keys of attention may go as well.
+TEST_F(ShrinkTest, AKernelsFailureLosesTermsOfItsSums) {
+  std::ofstream(path("rules.json")) << R"({"operation": "sparse_attention", "rules": [
+             {"match": "latent|lse", "subject": "kernel", "gate": "exact", "why": "a test"},
+             {"match": "latent|lse", "gate": "derived", "why": "a test"}]})";
+  Rules rules = Rules::built_in();
+  ASSERT_TRUE(rules.replace_from(path("rules.json")));
+  testing::tiny_layer().write(path("tiny.h5"));
+  ShrinkOptions options;
+  options.input = path("tiny.h5");
+  options.output = path("small.h5");
+  options.operation = "sparse_attention";
+  const auto shrunk = harness::shrink(options, rules);
+  ASSERT_TRUE(shrunk) << shrunk.status().what();
+  ASSERT_EQ(shrunk->not_written, "");
+  EXPECT_EQ(shrunk->subject + "/" + shrunk->against, "kernel/reference");
+  const RecordedOperation left = small("sparse_attention");
+  EXPECT_EQ(left.inputs.at("mla_query").tensor.shape, (Shape{1, 1, 576}));
+  EXPECT_LE(left.inputs.at("slots").tensor.elements(), 2);
+
+  ReplayOptions replay_options;
+  replay_options.paths = {path("small.h5")};
+  const auto report = harness::replay(replay_options, rules);
+  ASSERT_TRUE(report);
+  EXPECT_EQ(find(*report, "sparse_attention", shrunk->tensor, "kernel", "reference")->verdict,
+            Verdict::fail);
+  EXPECT_EQ(find(*report, "sparse_attention", shrunk->tensor, "reference", "recorded")->verdict,
+            Verdict::pass)
+      << "the recorded output is the reference's";
+}
+
+TEST(Minimal, NothingThatIsLeftCanGo) {
+  const std::set<std::int64_t> needed = {3, 41, 97};
+  int trials = 0;
+  const auto fails = [&](const Indices& kept) {
+    ++trials;
+    return std::includes(kept.begin(), kept.end(), needed.begin(), needed.end());
+  };
+  EXPECT_EQ(minimal(all_of(100), fails), (Indices{3, 41, 97}));
+  EXPECT_LT(trials, 200);
+  EXPECT_EQ(minimal(all_of(1), fails), Indices{0});
+}
+
+} // namespace
+} // namespace dsakit::harness
