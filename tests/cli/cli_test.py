@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import unittest
+from xml.etree import ElementTree
 
 import jsonschema
 
@@ -223,6 +224,9 @@ class Reports(CliTest):
                                  (NOTHING_RAN, self.file("gather_only"), self.file("gather_only"),
                                   "--operation", "index_cache_write"),
                                  (BAD_INPUT, "-k", self.file("bad_slot"), self.file("sound")),
+                                 (PASS, self.file("wrong"), *self.waived()),
+                                 (MISMATCH, self.file("wrong"), *self.waived("2000-01-01")),
+                                 (PASS, self.file("wrong"), "--gate", ".*=exact,budget=20:0.99"),
                                  (PASS, self.file("sound"), "--host-arch", "gfx950", "--host-schedule", 7)):
             if code != NOTHING_RAN:
                 self.report(code, "replay", *arguments)
@@ -254,14 +258,106 @@ class Reports(CliTest):
 
     def test_every_number_of_the_text_is_in_the_json(self):
         for code, *arguments in ((PASS, self.file("sound")), (MISMATCH, self.file("wrong")),
+                                 (MISMATCH, self.file("not_finite")), (PASS, self.file("wrong"), *self.waived()),
+                                 (MISMATCH, self.file("wgmma"), "--contract", "accumulation:logits=fp32"),
+                                 (MISMATCH, self.file("wrong"), "--gate", ".*=exact,budget=3:0.5,l2=1e-9"),
                                  (MISMATCH, "-k", self.file("sound"), self.file("wrong"), self.file("wgmma"))):
-            text = self.expect(code, "replay", *arguments).stdout
             numbers = set()
             collect(self.report(code, "replay", *arguments), numbers)
-            for line in text.splitlines():
-                line = re.sub(r"[\d.]+ (us|ms|s)\b", "", line)  # times differ from run to run
-                for token in number_tokens(line):
-                    self.assertIn(token, numbers, line)
+            for form in ((), ("-v",), ("--format", "md")):
+                for line in self.expect(code, "replay", *arguments, *form).stdout.splitlines():
+                    line = re.sub(r"[\d.]+ (us|ms|s)\b", "", line)  # times differ from run to run
+                    for token in number_tokens(line):
+                        self.assertIn(token, numbers, line)
+
+    def test_operation_place_and_hint_are_in_the_first_25_lines(self):
+        text = self.expect(MISMATCH, "replay", self.file("wgmma"), "--contract", "accumulation:logits=fp32").stdout
+        first = "\n".join(text.splitlines()[:25])
+        self.assertRegex(first, r"FAIL index_logits_decode step 0 logits: reference against recorded")
+        self.assertRegex(first, r"where: .*\d")
+        self.assertRegex(first, r"hint: .*accumulation")
+
+    def test_what_is_not_finite_is_counted_by_kind_with_its_place(self):
+        text = self.expect(MISMATCH, "replay", self.file("not_finite")).stdout
+        self.assertIn("not finite: NaN got 0, want 1, first at [0, 0]", text)
+        report = self.report(MISMATCH, "replay", self.file("not_finite"))
+        line = next(l for l in report["operations"] if l["verdict"] == "fail")
+        self.assertEqual([(a["kind"], a["got"], a["want"], a["apart"]) for a in line["anomalies"]], [("NaN", 0, 1, 1)])
+
+    def test_scales_are_told_apart_from_codes(self):
+        text = self.expect(MISMATCH, "replay", self.file("wrong")).stdout
+        self.assertIn("parts: 1 of 5 (20 %) scales differ, 1 of them by one exponent", text)
+
+    def test_junit_has_one_test_an_operation(self):
+        for code, counts, *arguments in ((PASS, (3, 0, 0, 0), self.file("sound")), (MISMATCH, (3, 2, 0, 0), self.file("wrong")),
+                                         (PASS, (3, 0, 0, 2), self.file("wrong"), *self.waived()),
+                                         (KERNEL_FAILED, (6, 2, 1, 0), "-k", self.file("wrong"), self.file("unsupported"))):
+            root = ElementTree.fromstring(self.expect(code, "replay", *arguments, "--format", "junit").stdout)
+            self.assertEqual(tuple(int(root.get(k)) for k in ("tests", "failures", "errors", "skipped")), counts)
+            self.assertEqual(len(root.findall(".//testcase")), counts[0])
+            for suite in root:
+                self.assertEqual(len(suite.findall("testcase")), int(suite.get("tests")))
+        names = [case.get("name") for case in root[0]]
+        self.assertEqual(names, ["step 0 " + name for name in ("index_cache_write", "index_cache_gather", "index_logits_decode")])
+        self.assertIn("k_scale", root[0][1].find("failure").get("message"))
+        self.assertIn("reproduce: dsakit replay", root[0][1].find("failure").text)
+        root = ElementTree.fromstring(self.expect(MISMATCH, "compare", self.file("wrong"), self.file("sound"),
+                                                  "--format", "junit").stdout)
+        self.assertEqual(root.get("name"), "dsakit compare")
+
+    def test_markdown_names_what_did_not_pass(self):
+        text = self.expect(MISMATCH, "replay", self.file("wrong"), "--format", "md").stdout
+        self.assertTrue(text.startswith("### dsakit replay: FAIL\n"), text)
+        self.assertIn("| k\\_scale | reference/recorded | exact |", text)
+        self.assertIn("index_cache_gather step 0 k_scale: reference against recorded", text)
+        output = self.folder / "report.md"
+        self.expect(MISMATCH, "compare", self.file("wrong"), self.file("sound"), "--format", "md", "-o", output)
+        self.assertTrue(output.read_text().startswith("### dsakit compare: FAIL\n"))
+
+    def waived(self, expires="9999-12-31"):
+        """Options that waive what is wrong in wrong.h5."""
+        path = self.folder / f"waivers-{expires}.json"
+        path.write_text(json.dumps({"waivers": [
+            {"operation": operation, "match": ".*", "reason": "known", "expires": expires}
+            for operation in ("index_cache_gather", "index_logits_decode")]}))
+        return "--waivers", path
+
+    def test_a_waived_failure_is_0_with_a_notice_and_never_a_pass(self):
+        done = self.expect(PASS, "replay", self.file("wrong"), *self.waived())
+        self.assertIn("verdict: waived", done.stdout)
+        self.assertRegex(done.stderr, r"^dsakit: 4 failures are waived, not passed\n$")
+        report = self.report(PASS, "replay", self.file("wrong"), *self.waived())
+        self.assertEqual((report["verdict"], report["summary"]["waived"]), ("waived", 4))
+        self.assertTrue(all(l["reason"] == "until 9999-12-31: known" for l in report["operations"]
+                            if l["verdict"] == "waived"))
+        self.expect(PASS, "compare", self.file("wrong"), self.file("sound"), *self.waived())
+
+    def test_an_expired_waiver_is_a_failure_that_says_so(self):
+        done = self.expect(MISMATCH, "replay", self.file("wrong"), *self.waived("2000-01-01"))
+        self.assertIn("reason: the waiver expired on 2000-01-01: known", done.stdout)
+        self.assertNotIn("waived", done.stderr)
+
+    def test_waivers_that_are_bad_are_2_and_those_that_meet_no_failure_warn(self):
+        self.expect_bad("replay", self.file("sound"), "--waivers", self.folder / "none.json", says=["none.json"])
+        bad = self.folder / "bad.json"
+        bad.write_text('{"waivers": [{"operation": "topk", "match": ".", "reason": "r", "expires": "soon"}]}')
+        self.expect_bad("replay", self.file("sound"), "--waivers", bad, says=["bad.json", "soon", "YYYY-MM-DD"])
+        done = self.expect(PASS, "replay", self.file("sound"), *self.waived())
+        self.assertIn("met no failure: it can go", done.stdout)
+
+    def test_gates_of_the_command_line_come_first(self):
+        wrong = self.file("wrong")
+        done = self.expect(PASS, "replay", wrong, "--gate", ".*=exact,budget=20:0.99")
+        self.assertIn("verdict: pass", done.stdout)
+        report = self.report(MISMATCH, "replay", self.file("wgmma"), "--gate", "index_logits_decode/logits=exact")
+        line = next(l for l in report["operations"] if l["verdict"] == "fail")
+        self.assertEqual((line["gate"], line["why"]), ("exact", "given on the command line"))
+        self.assertIn("--gate index_logits_decode/logits=exact", line["reproduce"])
+        self.expect(MISMATCH, *shlex.split(line["reproduce"])[1:])
+        done = self.expect(PASS, "replay", self.file("sound"), "--gate", "nothing=exact")
+        self.assertIn('--gate: "nothing" matched no tensor', done.stdout)
+        for gate in ("logits", "logits=loose", "logits=exact,budget=1"):
+            self.expect_bad("replay", wrong, "--gate", gate, says=[f"--gate '{gate}'"])
 
     def test_text_fits_a_screen(self):
         for code, *arguments in ((MISMATCH, self.file("wrong")), (MISMATCH, "-k", self.file("wrong"), self.file("sound"))):

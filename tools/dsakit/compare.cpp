@@ -24,7 +24,8 @@ Result<harness::Report> run(Options& o) {
   const int threads = o.report.threads > 0 ? o.report.threads : tbb::info::default_concurrency();
   const tbb::global_control limit(tbb::global_control::max_allowed_parallelism,
                                   static_cast<std::size_t>(threads));
-  if (!o.report.rules.empty()) o.compare.repeat = "--rules " + harness::shell_word(o.report.rules);
+  if (const std::string repeat = o.report.repeat(); !repeat.empty())
+    o.compare.repeat = repeat.substr(1);
   auto report = harness::compare_recordings(o.compare, *rules);
   if (report) report->environment.threads = threads;
   return report;

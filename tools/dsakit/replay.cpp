@@ -54,8 +54,8 @@ std::string repeat(const Options& o) {
     add("--rows " + std::to_string(o.replay.rows) + " --seed " + std::to_string(o.replay.seed));
   for (const std::string& item : o.contract)
     add("--contract " + harness::shell_word(item));
-  if (!o.report.rules.empty()) add("--rules " + harness::shell_word(o.report.rules));
-  return text;
+  text += o.report.repeat();
+  return text.starts_with(' ') ? text.substr(1) : text;
 }
 
 Result<harness::Report> run(Options& o) {

@@ -21,12 +21,16 @@ void complain(const std::string& what) {
   std::fprintf(stderr, "dsakit: %s\n", what.c_str());
 }
 
+std::string contents_of(const Report& report, const ReportOptions& options, bool colour) {
+  if (options.format == "json") return to_json(report);
+  if (options.format == "junit") return to_junit(report);
+  if (options.format == "md") return to_markdown(report);
+  return to_text(report, {.colour = colour, .verbose = options.verbose});
+}
+
 Status print(const Report& report, const ReportOptions& options) {
   const bool to_terminal = options.output.empty() && isatty(STDOUT_FILENO);
-  const std::string contents =
-      options.format == "json"
-          ? to_json(report)
-          : to_text(report, {.colour = to_terminal, .verbose = options.verbose});
+  const std::string contents = contents_of(report, options, to_terminal);
   if (!options.output.empty()) return write_report(options.output, contents);
   if (std::fwrite(contents.data(), 1, contents.size(), stdout) != contents.size() ||
       std::fflush(stdout) != 0)
@@ -49,24 +53,44 @@ int exit_code_of(const Report& report) {
   if (any(report.lines, Verdict::error) || any(report.lines, Verdict::unsupported))
     return kExitKernelFailed;
   if (any(report.lines, Verdict::fail)) return kExitMismatch;
-  return any(report.lines, Verdict::pass) ? kExitPass : kExitNothingRan;
+  return any(report.lines, Verdict::pass) || any(report.lines, Verdict::waived) ? kExitPass
+                                                                                : kExitNothingRan;
 }
 
 void ReportOptions::add_to(CLI::App& verb) {
-  verb.add_option("--format", format, "text for a person, json for a program")
-      ->check(CLI::IsMember({"text", "json"}))
+  verb.add_option("--format", format,
+                  "text for a person, json for a program, junit for CI, md for a comment")
+      ->check(CLI::IsMember({"text", "json", "junit", "md"}))
       ->capture_default_str();
   verb.add_option("-o,--output", output, "write the report to FILE, whole or not at all")
       ->type_name("FILE");
   verb.add_option("--rules", rules, "gates in place of the built-in ones, for the operations named")
       ->type_name("FILE|DIR");
+  verb.add_option("--gate", gates,
+                  "gate of the tensors that REGEX matches (TENSOR or OPERATION/TENSOR), before all "
+                  "rules: exact, derived or topk_set, then ,budget=COUNT:FRACTION ,l2=LIMIT "
+                  ",band=ACCUMULATION")
+      ->type_name("REGEX=GATE[,...]")
+      ->allow_extra_args(false);
+  verb.add_option("--waivers", waivers, "known failures, each with a reason and a last day")
+      ->type_name("FILE");
   verb.add_option("--threads", threads,
                   "CPU threads at most; 0: one per core. Results do not "
                   "depend on it")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   verb.add_flag("-v,--verbose", verbose,
-                "a table for each of several files, and why a kernel was not taken");
+                "a table for each of several files, all lines of a failing one, samples, and why a "
+                "kernel was not taken");
+}
+
+std::string ReportOptions::repeat() const {
+  std::string text;
+  if (!rules.empty()) text += " --rules " + shell_word(rules);
+  for (const std::string& gate : gates)
+    text += " --gate " + shell_word(gate);
+  if (!waivers.empty()) text += " --waivers " + shell_word(waivers);
+  return text;
 }
 
 dsakit::Result<Rules> prepare(const ReportOptions& options,
@@ -82,6 +106,9 @@ dsakit::Result<Rules> prepare(const ReportOptions& options,
   }
   Rules rules = Rules::built_in();
   if (!options.rules.empty()) DSAKIT_TRY(rules.replace_from(options.rules));
+  for (const std::string& gate : options.gates)
+    DSAKIT_TRY(rules.add_override(gate));
+  if (!options.waivers.empty()) DSAKIT_TRY(rules.waivers.add_file(options.waivers));
   return rules;
 }
 
@@ -99,6 +126,9 @@ int finish(const dsakit::Result<Report>& report, const ReportOptions& options) {
   for (const ReportFile& file : report->files)
     if (file.bad_input) complain(file.reason);
   const int code = exit_code_of(*report);
+  if (const auto waived = report->summary().waived; waived > 0)
+    complain(std::to_string(waived) + (waived == 1 ? " failure is" : " failures are") +
+             " waived, not passed");
   if (code == kExitNothingRan) complain("nothing ran");
   return code;
 }

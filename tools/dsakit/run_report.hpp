@@ -9,15 +9,19 @@
 #include "dsakit/harness/report.hpp"
 #include "dsakit/harness/rules.hpp"
 
-/// Options --format, -o, --rules, --threads, -v.
+/// Options --format, -o, --rules, --gate, --waivers, --threads, -v.
 struct ReportOptions {
   std::string format = "text";
   std::string output;
   std::string rules;
+  std::vector<std::string> gates;
+  std::string waivers;
   int threads = 0;
   bool verbose = false;
 
   void add_to(CLI::App& verb);
+  /// Those that change a verdict, as `reproduce` says them again; empty, or after a blank.
+  std::string repeat() const;
 };
 
 /// The rules to use: the built-in ones, or those of --rules in their place. Fails here, before any
@@ -25,7 +29,8 @@ struct ReportOptions {
 dsakit::Result<dsakit::harness::Rules> prepare(const ReportOptions& options,
                                                const std::vector<std::string>& inputs);
 
-/// Of all that the report says: 2 before 3 before 1 before 0, and 77 where nothing ran.
+/// Of all that the report says: 2 before 3 before 1 before 0, and 77 where nothing ran. A waived
+/// failure is 0; finish() says how many there are.
 int exit_code_of(const dsakit::harness::Report& report);
 
 /// Prints the report, or writes it to -o, then says in one line on stderr what was bad.

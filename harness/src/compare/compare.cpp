@@ -3,207 +3,259 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <limits>
 
-#include "dsakit/reference/formats.hpp"
+#include "block.hpp"
+#include "ulps.hpp"
 
 namespace dsakit::harness {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr std::int64_t kChunk = 512; ///< its decoded values stay in the first cache
 
-template <class T>
-T load(const Tensor& tensor, std::int64_t i) {
-  T value;
-  std::memcpy(&value, tensor.bytes.data() + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
-  return value;
-}
+/// A huge axis is counted in parts, so that the counts stay small beside the tensor.
+constexpr std::int64_t kCountsPerAxis = 65536;
 
-std::uint64_t bits(const Tensor& tensor, std::int64_t i) {
-  switch (size_of(tensor.dtype)) {
-  case 1:
-    return load<std::uint8_t>(tensor, i);
-  case 2:
-    return load<std::uint16_t>(tensor, i);
-  case 4:
-    return load<std::uint32_t>(tensor, i);
-  default:
-    return load<std::uint64_t>(tensor, i);
+bool is(Anomaly kind, double value) {
+  switch (kind) {
+  case Anomaly::nan:
+    return std::isnan(value);
+  case Anomaly::plus_infinity:
+    return value == kInfinity;
+  case Anomaly::minus_infinity:
+    return value == -kInfinity;
   }
+  return false;
 }
 
-/// Sign and magnitude of a float's bits as one integer that grows with the value; both zeros are 0.
-std::int64_t ordered(std::uint64_t bits, int width) {
-  const std::uint64_t sign = std::uint64_t{1} << (width - 1);
-  const auto magnitude = static_cast<std::int64_t>(bits & (sign - 1));
-  return bits & sign ? -magnitude : magnitude;
-}
-
-bool is_float(Dtype dtype) {
-  switch (dtype) {
-  case Dtype::bfloat16:
-  case Dtype::float16:
-  case Dtype::float8_e4m3fn:
-  case Dtype::float8_e4m3fnuz:
-  case Dtype::float32:
-    return true;
-  default:
-    return false;
-  }
-}
-
-/// |got - want|; infinity unless both are finite or both are the same non-finite value.
-double error_between(double got, double want) {
-  if (std::isfinite(got) && std::isfinite(want)) return std::abs(got - want);
-  const bool same = got == want || (std::isnan(got) && std::isnan(want));
-  return same ? 0 : kInfinity;
-}
-
-/// `value`, or infinity where the storage dtype overflows to one.
-double as_stored(double value, Dtype dtype) {
-  if (dtype != Dtype::float32 || !std::isfinite(value)) return value;
-  return std::isinf(static_cast<float>(value)) ? std::copysign(kInfinity, value) : value;
-}
-
-struct Judgement {
-  double error;
-  double used;
-  double rank; ///< orders the elements for Comparison::worst; 0: nothing to see
-  bool mismatch;
-};
-
-/// The element before it was rounded to storage, where that is known.
-double unrounded(const Values& values, std::int64_t i) {
-  return values.at(i);
-}
-double stored(const Values& values, std::int64_t i) {
-  return element(values.tensor, i);
-}
-
-/// Folds every compared element into the statistics. `judge(i, got, want)` judges one; `read` says
-/// what its value is.
-template <class Read, class Judge>
-Comparison fold(const Values& got, const Values& want, const Mask& mask, Read read, Judge judge) {
-  Comparison result;
-  double worst = 0;
-  for (std::int64_t i = 0; i < got.tensor.elements(); ++i) {
-    if (!mask.empty() && !mask[static_cast<std::size_t>(i)]) continue;
-    ++result.elements;
-    const double g = as_stored(read(got, i), got.tensor.dtype);
-    const double w = as_stored(read(want, i), want.tensor.dtype);
-    const Judgement judgement = judge(i, g, w);
-    if (judgement.mismatch) {
-      ++result.mismatches;
-      if (!result.first) result.first = i;
-      if (result.wrong.size() < Comparison::kKept) result.wrong.push_back(i);
-    }
-    result.used = std::max(result.used, judgement.used);
-    result.worst_abs = std::max(result.worst_abs, judgement.error);
-    if (std::isinf(judgement.error))
-      result.worst_rel = kInfinity;
-    else if (w != 0 && judgement.error > 0)
-      result.worst_rel = std::max(result.worst_rel, judgement.error / std::abs(w));
-    if (const auto ulps = ulps_between(got.tensor, want.tensor, i))
-      result.ulp_max = std::max(result.ulp_max.value_or(0), *ulps);
-    if (judgement.rank > worst) {
-      worst = judgement.rank;
-      result.worst = i;
-    }
-  }
-  return result;
+/// `n` values: `unrounded` where known, with those that the storage dtype makes infinite.
+void read(Dtype dtype, const std::byte* bytes, const double* unrounded, std::int64_t n,
+          double* values) {
+  if (!unrounded) return decode(dtype, bytes, n, values);
+  std::copy_n(unrounded, n, values);
+  if (dtype != Dtype::float32) return;
+  for (std::int64_t i = 0; i < n; ++i)
+    if (std::isinf(static_cast<float>(values[i]))) values[i] = std::copysign(kInfinity, values[i]);
 }
 
 } // namespace
+
+struct Comparer::State {
+  State(Gate g, Dtype d, Shape s) : gate(g), dtype(d), shape(std::move(s)) {}
+
+  Gate gate;
+  Dtype dtype;
+  Shape shape;
+  Comparison result;
+  UlpHistogram ulps;
+  std::int64_t begin = 0; ///< flat index of the next element
+  double error_squares = 0;
+  double want_squares = 0;
+  double worst_rank = 0; ///< of exact: the largest error of a mismatch
+
+  std::array<double, kChunk> got;
+  std::array<double, kChunk> want;
+  std::array<std::int64_t, kChunk> steps;
+  std::array<std::uint8_t, kChunk> differs;
+
+  void add_chunk(const Block& chunk);
+
+  template <Gate kGate>
+  void fold(const Block& chunk, bool has_steps);
+
+  /// The error of an element that is not finite on both sides.
+  double anomaly(std::int64_t at, double g, double w) {
+    bool apart = false;
+    for (std::size_t kind = 0; kind < kAnomalies; ++kind) {
+      AnomalyCount& count = result.anomalies[kind];
+      const bool in_got = is(static_cast<Anomaly>(kind), g);
+      const bool in_want = is(static_cast<Anomaly>(kind), w);
+      count.got += in_got;
+      count.want += in_want;
+      if (in_got == in_want) continue;
+      apart = true;
+      ++count.apart;
+      if (!count.first) count.first = at;
+    }
+    if (!apart) return 0;
+    ++result.anomalous;
+    result.worst_rel = kInfinity;
+    return kInfinity;
+  }
+
+  void mismatch(std::int64_t at) {
+    if (!result.first) {
+      result.first = at;
+      for (const std::int64_t extent : shape) {
+        AxisCounts& axis = result.wrong_along.emplace_back();
+        while ((extent - 1) / axis.step >= kCountsPerAxis)
+          axis.step *= 2;
+        axis.wrong.resize(static_cast<std::size_t>((extent - 1) / axis.step + 1));
+      }
+    }
+    ++result.mismatches;
+    if (result.wrong.size() < Comparison::kKept) result.wrong.push_back(at);
+    for (std::size_t axis = shape.size(); axis-- > 0; at /= shape[axis]) {
+      AxisCounts& counts = result.wrong_along[axis];
+      ++counts.wrong[static_cast<std::size_t>(at % shape[axis] / counts.step)];
+    }
+  }
+};
+
+template <Gate kGate>
+void Comparer::State::fold(const Block& chunk, bool has_steps) {
+  for (std::int64_t i = 0; i < chunk.elements; ++i) {
+    if (chunk.mask && !chunk.mask[i]) continue;
+    ++result.elements;
+    const auto k = static_cast<std::size_t>(i);
+    if (has_steps && steps[k] >= 0) ulps.add(steps[k], begin + i);
+    if constexpr (kGate == Gate::topk_set) {
+      if (chunk.valid[i]) continue;
+      mismatch(begin + i);
+      result.used = kInfinity;
+      if (!result.worst) result.worst = begin + i;
+      continue;
+    }
+    const double g = got[k];
+    const double w = want[k];
+    double error = std::abs(g - w);
+    if (std::isfinite(g) && std::isfinite(w)) {
+      error_squares += error * error;
+      want_squares += w * w;
+      // Divides only where the product says that the quotient may be larger than the largest.
+      if (error > result.worst_rel * std::abs(w) && w != 0)
+        result.worst_rel = std::max(result.worst_rel, error / std::abs(w));
+    } else {
+      error = anomaly(begin + i, g, w);
+    }
+    if (error > result.worst_abs) result.worst_abs = error;
+    if constexpr (kGate == Gate::exact) {
+      if (!differs[k]) continue;
+      mismatch(begin + i);
+      result.used = kInfinity;
+      if (1 + error > worst_rank) {
+        worst_rank = 1 + error;
+        result.worst = begin + i;
+      }
+    } else {
+      if (error == 0) continue;
+      const double limit = chunk.bound[i];
+      // A bound that is NaN or infinite, since its terms are, lets no error pass.
+      const bool bounded = std::isfinite(limit);
+      if (!bounded || error > limit) mismatch(begin + i);
+      if (bounded && error <= result.used * limit) continue;
+      const double used = bounded ? error / limit : kInfinity;
+      if (used > result.used) {
+        result.used = used;
+        result.worst = begin + i;
+      }
+    }
+  }
+}
+
+void Comparer::State::add_chunk(const Block& chunk) {
+  read(dtype, chunk.got, chunk.got_unrounded, chunk.elements, got.data());
+  read(dtype, chunk.want, chunk.want_unrounded, chunk.elements, want.data());
+  const bool has_steps = steps_between(dtype, chunk.got, chunk.want, chunk.elements, steps.data());
+  switch (gate) {
+  case Gate::exact:
+    differ(dtype, chunk.got, chunk.want, chunk.elements, differs.data());
+    fold<Gate::exact>(chunk, has_steps);
+    break;
+  case Gate::derived:
+    fold<Gate::derived>(chunk, has_steps);
+    break;
+  case Gate::topk_set:
+    fold<Gate::topk_set>(chunk, has_steps);
+    break;
+  }
+  begin += chunk.elements;
+}
+
+Comparer::Comparer(Gate gate, Dtype dtype, Shape shape)
+    : state_(std::make_unique<State>(gate, dtype, std::move(shape))) {}
+Comparer::~Comparer() = default;
+
+void Comparer::add(const Block& block) {
+  const auto size = static_cast<std::int64_t>(size_of(state_->dtype));
+  const auto from = [](const auto* pointer, std::int64_t offset) {
+    return pointer ? pointer + offset : nullptr;
+  };
+  for (std::int64_t i = 0; i < block.elements; i += kChunk)
+    state_->add_chunk({block.got + i * size, block.want + i * size,
+                       std::min(kChunk, block.elements - i), from(block.got_unrounded, i),
+                       from(block.want_unrounded, i), from(block.bound, i), from(block.valid, i),
+                       from(block.mask, i)});
+}
+
+Comparison Comparer::finish() {
+  Comparison& result = state_->result;
+  result.ulp_max = state_->ulps.max();
+  result.ulp_at = state_->ulps.at();
+  result.ulp_p99 = state_->ulps.p99();
+  result.ulp_histogram = state_->ulps.by_power_of_two();
+  if (state_->error_squares > 0)
+    result.relative_l2 = std::sqrt(state_->error_squares) / std::sqrt(state_->want_squares);
+  return std::move(result);
+}
 
 std::string_view name(Gate gate) {
   constexpr std::array<std::string_view, 3> names = {"exact", "derived", "topk_set"};
   return names[static_cast<std::size_t>(gate)];
 }
 
-double Values::at(std::int64_t i) const {
-  return unrounded.empty() ? element(tensor, i) : unrounded[static_cast<std::size_t>(i)];
+std::string_view name(Anomaly anomaly) {
+  constexpr std::array<std::string_view, kAnomalies> names = {"NaN", "+inf", "-inf"};
+  return names[static_cast<std::size_t>(anomaly)];
 }
 
-double element(const Tensor& tensor, std::int64_t i) {
-  switch (tensor.dtype) {
-  case Dtype::bfloat16:
-    return reference::bf16_to_float(load<std::uint16_t>(tensor, i));
-  case Dtype::float16:
-    return reference::fp16_to_float(load<std::uint16_t>(tensor, i));
-  case Dtype::float8_e4m3fn:
-    return reference::decode_fp8(Fp8Encoding::e4m3fn, load<std::uint8_t>(tensor, i));
-  case Dtype::float8_e4m3fnuz:
-    return reference::decode_fp8(Fp8Encoding::e4m3fnuz, load<std::uint8_t>(tensor, i));
-  case Dtype::float8_e8m0fnu: {
-    const auto code = load<std::uint8_t>(tensor, i);
-    return code == 0xFF ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, code - 127);
-  }
-  case Dtype::float32:
-    return load<float>(tensor, i);
-  case Dtype::int32:
-    return load<std::int32_t>(tensor, i);
-  case Dtype::int64:
-    return static_cast<double>(load<std::int64_t>(tensor, i));
-  case Dtype::float4_e2m1fn_x2:
-  case Dtype::uint8:
-    return load<std::uint8_t>(tensor, i);
-  }
-  return 0;
+std::int64_t allowed(const Limits& limits, std::int64_t elements) {
+  const double part = limits.budget_fraction * static_cast<double>(elements);
+  return std::min(limits.budget_count, static_cast<std::int64_t>(part));
 }
 
-std::string hex(const Tensor& tensor, std::int64_t i) {
-  char text[24];
-  std::snprintf(text, sizeof text, "0x%0*llx", static_cast<int>(2 * size_of(tensor.dtype)),
-                static_cast<unsigned long long>(bits(tensor, i)));
-  return text;
+bool passes(const Comparison& comparison, const Limits& limits) {
+  const bool few =
+      comparison.passes() ||
+      (comparison.anomalous == 0 && comparison.mismatches <= allowed(limits, comparison.elements));
+  return few && (!limits.relative_l2 || comparison.relative_l2 <= *limits.relative_l2);
 }
 
-std::optional<std::int64_t> ulps_between(const Tensor& a, const Tensor& b, std::int64_t i) {
-  if (a.dtype != b.dtype || !is_float(a.dtype) || std::isnan(element(a, i)) ||
-      std::isnan(element(b, i)))
-    return std::nullopt;
-  const int width = static_cast<int>(8 * size_of(a.dtype));
-  return std::abs(ordered(bits(a, i), width) - ordered(bits(b, i), width));
+namespace {
+
+Block block_of(const Values& got, const Values& want, const Mask& mask) {
+  Block block{got.tensor.bytes.data(), want.tensor.bytes.data(), got.tensor.elements()};
+  block.mask = mask.empty() ? nullptr : mask.data();
+  return block;
 }
+
+Comparison compare(Gate gate, const Values& want, const Block& block) {
+  Comparer comparer(gate, want.tensor.dtype, want.tensor.shape);
+  comparer.add(block);
+  return comparer.finish();
+}
+
+} // namespace
 
 Comparison compare_exact(const Values& got, const Values& want, const Mask& mask) {
-  return fold(got, want, mask, stored, [&](std::int64_t i, double g, double w) {
-    const bool mismatch = bits(got.tensor, i) != bits(want.tensor, i);
-    const double error = error_between(g, w);
-    return Judgement{error, mismatch ? kInfinity : 0, mismatch ? 1 + error : 0, mismatch};
-  });
+  return compare(Gate::exact, want, block_of(got, want, mask));
 }
 
 Comparison compare_derived(const Values& got, const Values& want, const std::vector<double>& bound,
                            const Mask& mask) {
-  return fold(got, want, mask, unrounded, [&](std::int64_t i, double g, double w) {
-    const double error = error_between(g, w);
-    if (error == 0) return Judgement{0, 0, 0, false};
-    const double limit = bound[static_cast<std::size_t>(i)];
-    // A bound that is NaN or infinite, since its terms are, lets no error pass.
-    const bool mismatch = !std::isfinite(limit) || error > limit;
-    const double used = std::isfinite(limit) ? error / limit : kInfinity;
-    return Judgement{error, used, used, mismatch};
-  });
+  Block block = block_of(got, want, mask);
+  block.bound = bound.data();
+  block.got_unrounded = got.unrounded.empty() ? nullptr : got.unrounded.data();
+  block.want_unrounded = want.unrounded.empty() ? nullptr : want.unrounded.data();
+  return compare(Gate::derived, want, block);
 }
 
 Comparison compare_valid(const Values& got, const Values& want, const Mask& valid,
                          const Mask& mask) {
-  return fold(got, want, mask, stored, [&](std::int64_t i, double, double) {
-    const bool mismatch = !valid[static_cast<std::size_t>(i)];
-    return Judgement{0, mismatch ? kInfinity : 0, mismatch ? 1.0 : 0, mismatch};
-  });
-}
-
-std::vector<std::int64_t> coordinates(const Shape& shape, std::int64_t flat) {
-  std::vector<std::int64_t> at(shape.size());
-  for (std::size_t axis = shape.size(); axis-- > 0;) {
-    at[axis] = flat % shape[axis];
-    flat /= shape[axis];
-  }
-  return at;
+  Block block = block_of(got, want, mask);
+  block.valid = valid.data();
+  return compare(Gate::topk_set, want, block);
 }
 
 } // namespace dsakit::harness

@@ -1,65 +1,18 @@
 #include "dsakit/harness/rules.hpp"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "built_in_rules.hpp"
 #include "recording/names.hpp"
 #include "recording/text.hpp"
+#include "rule_json.hpp"
 
 namespace dsakit::harness {
 namespace {
 
 using nlohmann::json;
-
-/// Text member `key` of `object`.
-Result<std::string> text(const json& object, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_string())
-    return bad_input(std::string("want a text \"") + key + "\" in " + object.dump().substr(0, 80));
-  return found->get<std::string>();
-}
-
-Status only_keys(const json& object, std::initializer_list<std::string_view> known) {
-  for (const auto& item : object.items())
-    if (std::find(known.begin(), known.end(), item.key()) == known.end())
-      return bad_input("found key \"" + item.key() + "\" in " + object.dump().substr(0, 80));
-  return {};
-}
-
-Result<Rule> parse_rule(const json& object) {
-  if (!object.is_object())
-    return bad_input("found rule " + object.dump().substr(0, 80) + ", want an object");
-  DSAKIT_TRY(only_keys(object, {"match", "subject", "gate", "why"}));
-  auto match = text(object, "match");
-  DSAKIT_TRY(match);
-  auto gate = text(object, "gate");
-  DSAKIT_TRY(gate);
-  auto why = text(object, "why");
-  DSAKIT_TRY(why);
-  std::string subject;
-  if (object.contains("subject")) {
-    auto given = text(object, "subject");
-    DSAKIT_TRY(given);
-    subject = std::move(*given);
-    if (subject != "kernel" && subject != "reference" && subject != "recorded")
-      return bad_input("rule \"" + *match + "\": found subject '" + subject +
-                       "', want kernel | reference | recorded");
-  }
-  constexpr std::array gates = {Gate::exact, Gate::derived, Gate::topk_set};
-  const auto known =
-      std::find_if(gates.begin(), gates.end(), [&](Gate g) { return *gate == name(g); });
-  if (known == gates.end())
-    return bad_input("rule \"" + *match + "\": found gate '" + *gate +
-                     "', want exact | derived | topk_set");
-  try {
-    return Rule{*match, std::regex(*match), std::move(subject), *known, *why};
-  } catch (const std::regex_error& error) {
-    return bad_input("rule \"" + *match + "\": " + error.what());
-  }
-}
 
 Status in_file(const std::string& source, const Status& status) {
   return {status.code(), source + ": " + status.what()};
@@ -101,9 +54,9 @@ Status Rules::add(const std::string& source, const std::string& contents, bool b
   if (!document.is_object())
     return bad_input(source +
                      ": found no JSON object, want {\"operation\": ..., \"rules\": [...]}");
-  if (Status status = only_keys(document, {"operation", "rules"}); !status)
+  if (Status status = only_keys(document, {"operation", "rules", "waivers"}); !status)
     return in_file(source, status);
-  auto operation = text(document, "operation");
+  auto operation = text_member(document, "operation");
   if (!operation) return in_file(source, operation.status());
   if (!causal_position(*operation))
     return bad_input(source + ": found operation '" + *operation + "', want a known one");
@@ -116,12 +69,39 @@ Status Rules::add(const std::string& source, const std::string& contents, bool b
     if (!rule) return in_file(source, rule.status());
     entry.rules.push_back(std::move(*rule));
   }
+  if (const auto given = document.find("waivers"); given != document.end()) {
+    if (!given->is_array()) return bad_input(source + ": \"waivers\": want a list");
+    for (const json& item : *given) {
+      auto waiver = parse_waiver(item, source, *operation);
+      if (!waiver) return in_file(source, waiver.status());
+      waivers.add(std::move(*waiver));
+    }
+  }
   operations_[*operation] = std::move(entry);
   return {};
 }
 
+Status Rules::add_override(const std::string& text) {
+  auto rule = parse_gate_option(text);
+  if (!rule) return {rule.status().code(), "--gate '" + text + "': " + rule.status().what()};
+  overrides_.push_back(std::move(*rule));
+  return {};
+}
+
+const Rule* Rules::find_override(std::string_view operation, std::string_view tensor) {
+  const std::string whole = std::string(operation) + "/" + std::string(tensor);
+  for (Rule& rule : overrides_)
+    if (std::regex_match(whole, rule.pattern) ||
+        std::regex_match(tensor.begin(), tensor.end(), rule.pattern)) {
+      rule.used = true;
+      return &rule;
+    }
+  return nullptr;
+}
+
 Result<const Rule*> Rules::find(std::string_view operation, std::string_view tensor,
                                 std::string_view subject) {
+  if (const Rule* rule = find_override(operation, tensor)) return rule;
   const auto entry = operations_.find(operation);
   if (entry == operations_.end())
     return bad_input("rules: none for operation " + std::string(operation));
@@ -143,6 +123,10 @@ std::vector<std::string> Rules::unused() const {
       if (entry.asked && !entry.built_in && !rule.used)
         lines.push_back(entry.source + ": rule \"" + rule.match + "\" matched no tensor of " +
                         operation);
+  for (const Rule& rule : overrides_)
+    if (!rule.used) lines.push_back("--gate: \"" + rule.match + "\" matched no tensor");
+  for (std::string& line : waivers.unused())
+    lines.push_back(std::move(line));
   return lines;
 }
 

@@ -16,8 +16,9 @@ public:
                                     Accumulation accumulation) const override {
     return of(data).bound(data, output, accumulation);
   }
-  Result<Mask> valid_set(const OperationData& data, const Tensor& output) const override {
-    return of(data).valid_set(data, output);
+  Result<Mask> valid_set(const OperationData& data, const Tensor& output,
+                         const std::vector<double>& band) const override {
+    return of(data).valid_set(data, output, band);
   }
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
     return of(data).run(data, device);

@@ -34,7 +34,8 @@ Result<std::vector<double>> OperationAdapter::bound(const OperationData& data,
                    ", want gate exact");
 }
 
-Result<Mask> OperationAdapter::valid_set(const OperationData& data, const Tensor&) const {
+Result<Mask> OperationAdapter::valid_set(const OperationData& data, const Tensor&,
+                                         const std::vector<double>&) const {
   return bad_input(data.id.operation + " has no sets to compare, want another gate than topk_set");
 }
 

@@ -1,13 +1,10 @@
 // topk: positions of the k largest logits of each row (spec 2.10, 11).
 #include "dsakit/optimized/topk.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <set>
-
 #include "adapters.hpp"
 #include "dsakit/reference/topk.hpp"
 #include "launch.hpp"
+#include "topk_rows.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -17,51 +14,6 @@ Result<TopkOrder> order_of(const OperationData& data) {
   if (data.contract.at("topk_order") == "unspecified") return TopkOrder::rank;
   return parse_topk_order(data.contract);
 }
-
-/// NaN of either sign last; -0 equals +0 (spec 11).
-bool scores_higher(float a, float b) {
-  return a > b || (std::isnan(b) && !std::isnan(a));
-}
-
-/// A row's logits and what a set of its best positions may hold.
-struct Row {
-  const float* scores;
-  std::int64_t length;
-  std::int64_t wanted;              ///< positions: k, or all of a shorter row
-  float threshold;                  ///< the lowest score of the best
-  std::int64_t threshold_positions; ///< how many of the best have it
-
-  Row(const float* row_scores, std::int64_t row_length, std::int64_t k)
-      : scores(row_scores), length(std::max<std::int64_t>(row_length, 0)),
-        wanted(std::min(k, length)), threshold(0), threshold_positions(0) {
-    if (wanted == 0) return;
-    std::vector<float> best(scores, scores + length);
-    std::nth_element(best.begin(), best.begin() + (wanted - 1), best.end(), scores_higher);
-    threshold = best[static_cast<std::size_t>(wanted - 1)];
-    threshold_positions = wanted - std::count_if(scores, scores + length, [&](float score) {
-                            return scores_higher(score, threshold);
-                          });
-  }
-
-  /// Marks what the set of `k` positions may hold: each at most once, none below the threshold, of
-  /// those that tie with it no more than there are places for, and -1 in the places left over.
-  void mark(const std::int32_t* positions, std::int64_t k, std::uint8_t* valid) const {
-    std::set<std::int32_t> taken;
-    std::int64_t padding = k - wanted;
-    std::int64_t ties = threshold_positions;
-    for (std::int64_t i = 0; i < k; ++i) {
-      const std::int32_t position = positions[i];
-      if (position == -1) {
-        valid[i] = padding-- > 0;
-      } else if (position < 0 || position >= length || !taken.insert(position).second ||
-                 scores_higher(threshold, scores[position])) {
-        valid[i] = 0;
-      } else {
-        valid[i] = scores_higher(scores[position], threshold) || ties-- > 0;
-      }
-    }
-  }
-};
 
 class Topk final : public OperationAdapter {
 public:
@@ -90,14 +42,12 @@ public:
     return outputs;
   }
 
-  Result<Mask> valid_set(const OperationData& data, const Tensor& indices) const override {
-    const Tensor& logits = data.input("logits");
-    const auto* row_lens = data.input("row_lens").as<std::int32_t>();
+  Result<Mask> valid_set(const OperationData& data, const Tensor& indices,
+                         const std::vector<double>& band) const override {
     const std::int64_t k = indices.shape[1];
     Mask valid(static_cast<std::size_t>(indices.elements()));
     for (std::int64_t r = 0; r < indices.shape[0]; ++r)
-      Row(logits.as<float>() + r * logits.shape[1], row_lens[r], k)
-          .mark(indices.as<std::int32_t>() + r * k, k, valid.data() + r * k);
+      mark_valid(topk_row(data, r, band), indices.as<std::int32_t>() + r * k, valid.data() + r * k);
     return valid;
   }
 
@@ -138,6 +88,21 @@ public:
 };
 
 } // namespace
+
+TopkRow topk_row(const OperationData& data, std::int64_t row, const std::vector<double>& band) {
+  const Tensor& logits = data.input("logits");
+  const std::int64_t begin = row * logits.shape[1];
+  return {logits.as<float>() + begin, band.empty() ? nullptr : band.data() + begin,
+          data.input("row_lens").as<std::int32_t>()[row],
+          data.output("topk_indices").tensor.shape[1]};
+}
+
+ReportTies count_ties(const OperationData& data) {
+  ReportTies ties;
+  for (std::int64_t r = 0; r < data.input("logits").shape[0]; ++r)
+    count_ties(topk_row(data, r, {}), r, ties);
+  return ties;
+}
 
 const OperationAdapter& topk_adapter() {
   static const Topk adapter;

@@ -11,6 +11,8 @@
 #include "hints.hpp"
 #include "judge.hpp"
 #include "names.hpp"
+#include "quantised.hpp"
+#include "tie_band.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -204,11 +206,21 @@ private:
         return bad_input(differ(object_path(id, Side::outputs, name) + " mla_scale_read", read,
                                 scale_read(other->second)));
       auto& [reference, hints] = references.under(read);
-      const auto ours = recorded(tensor);
+      auto ours = recorded(tensor);
       DSAKIT_TRY(ours);
-      const auto theirs = recorded(other->second);
+      auto theirs = recorded(other->second);
       DSAKIT_TRY(theirs);
-      const Case c{output_of(name, tensor.attributes), (*rule)->gate, *ours, *theirs};
+      const std::string output = output_of(name, tensor.attributes);
+      ours->scales = find_scales(*got, name, output);
+      theirs->scales = find_scales(*want, name, output);
+      std::vector<double> band;
+      if ((*rule)->band) {
+        auto of_logits = tie_band(got_, reference.data(), *(*rule)->band, {});
+        DSAKIT_TRY(of_logits);
+        band = std::move(*of_logits);
+        ours->band = theirs->band = &band;
+      }
+      const Case c{output, (*rule)->gate, *ours, *theirs, (*rule)->limits};
       const auto judged = judge(c, reference);
       DSAKIT_TRY(judged);
       ReportLine line = line_of(id, name);
@@ -220,8 +232,9 @@ private:
                        (options_.repeat.empty() ? "" : " " + options_.repeat);
       if (line.verdict == Verdict::fail) {
         line.tightest_gate = tightest_gate(c, judged->comparison, reference);
-        line.hint = hints.find(c, *judged);
+        if (!judged->comparison.passes()) line.hint = hints.find(c, *judged);
       }
+      rules_.waivers.apply(line);
       report_.lines.push_back(std::move(line));
     }
     for (const auto& [name, tensor] : want->outputs)

@@ -5,6 +5,9 @@
 #include <cstdio>
 #include <cstring>
 
+#include "../operations/topk_rows.hpp"
+#include "quantised.hpp"
+
 namespace dsakit::harness {
 namespace {
 
@@ -47,7 +50,8 @@ Status add_bound(std::vector<double>& sum, const Producer& producer, const std::
 /// Takes out what `producer` may not hold. The reference's own answer is right.
 Status keep_valid(Mask& valid, const Producer& producer, ReferenceRun& reference) {
   if (producer.kind == Producer::Kind::reference) return {};
-  const auto of_producer = reference.valid_set(*producer.tensor);
+  const auto of_producer =
+      reference.valid_set(*producer.tensor, producer.band ? *producer.band : std::vector<double>{});
   DSAKIT_TRY(of_producer);
   for (std::size_t i = 0; i < valid.size(); ++i)
     valid[i] &= (*of_producer)[i];
@@ -74,6 +78,26 @@ void add_propagated(std::vector<double>& bound, const Expected& chained, const E
     const double difference = std::abs(chained.value.at(element) - fed.value.at(element));
     if (!std::isnan(difference)) bound[i] += difference; // NaN: the same infinity, or NaN, in both
   }
+}
+
+/// One side's codes and scales; none where the output is not quantised.
+std::optional<Parts> parts_of(const Producer& producer, const std::string& output,
+                              const Values& values, ReferenceRun& reference) {
+  const Tensor* scales = producer.scales;
+  if (producer.kind == Producer::Kind::reference && !scales_output(output).empty())
+    if (const auto expected = reference.expected(scales_output(output)))
+      scales = &(*expected)->value.tensor;
+  return take_apart(reference.data(), output, values.tensor, scales);
+}
+
+std::optional<ReportQuantised> quantised(const Case& c, const Judged& judged, const Mask& mask,
+                                         ReferenceRun& reference) {
+  const auto got = parts_of(c.got, c.output, judged.got, reference);
+  const auto want = parts_of(c.want, c.output, judged.want, reference);
+  if (!got || !want) return std::nullopt;
+  // The mask of a cache is of its bytes: it says nothing of records.
+  const bool of_codes = mask.size() == static_cast<std::size_t>(want->codes.elements());
+  return compare_parts(*got, *want, of_codes ? mask : Mask{});
 }
 
 std::string number(double value) {
@@ -144,7 +168,12 @@ Result<Judged> judge(const Case& c, ReferenceRun& reference, ReferenceRun* fed) 
     if (fed) add_propagated(bound, **expected, *of_recorded);
     comparison = compare_derived(*got, *want, bound, mask);
   }
-  return Judged{comparison, moved, std::move(*got), std::move(*want)};
+  Judged judged{std::move(comparison), moved, std::move(*got), std::move(*want)};
+  judged.axes = axes_of(reference.data(), c.output, judged.want.tensor.shape);
+  if (!judged.comparison.passes()) judged.quantised = quantised(c, judged, mask, reference);
+  if (reference.data().id.operation == "topk" && c.output == "topk_indices")
+    judged.ties = count_ties(reference.data());
+  return judged;
 }
 
 std::optional<Accumulation> passing_accumulation(const Case& c, ReferenceRun& reference) {
@@ -164,6 +193,7 @@ std::optional<Accumulation> passing_accumulation(const Case& c, ReferenceRun& re
 }
 
 std::string tightest_gate(const Case& c, const Comparison& comparison, ReferenceRun& reference) {
+  if (comparison.passes()) return "relative_l2 " + number(comparison.relative_l2);
   if (std::isinf(comparison.worst_abs)) return "none: non-finite values differ";
   if (c.gate == Gate::topk_set) return "none: the set is wrong";
   if (c.gate == Gate::exact) return "absolute error " + number(comparison.worst_abs);
@@ -175,24 +205,44 @@ std::string tightest_gate(const Case& c, const Comparison& comparison, Reference
 void fill(ReportLine& line, const Case& c, const Judged& judged) {
   const Comparison& comparison = judged.comparison;
   const Shape& shape = judged.want.tensor.shape;
-  line.verdict = comparison.passes() ? Verdict::pass : Verdict::fail;
+  const auto sample = [&](const Values& values, std::int64_t i) {
+    return Sample{c.gate == Gate::derived ? values.at(i) : element(values.tensor, i),
+                  hex(values.tensor, i)};
+  };
+  line.verdict = passes(comparison, c.limits) ? Verdict::pass : Verdict::fail;
   line.gate = name(c.gate);
   line.used = comparison.used;
   line.elements = comparison.elements;
   line.mismatches = comparison.mismatches;
+  line.allowed = allowed(c.limits, comparison.elements);
   line.moved = judged.moved;
+  line.dtype = dsakit::name(judged.want.tensor.dtype);
   line.worst_abs = comparison.worst_abs;
   line.worst_rel = comparison.worst_rel;
+  if (comparison.ulp_max) line.relative_l2 = comparison.relative_l2; // not of integers
+  line.relative_l2_limit = c.limits.relative_l2;
   line.ulp_max = comparison.ulp_max;
+  line.ulp_p99 = comparison.ulp_p99;
+  line.ulp_histogram = comparison.ulp_histogram;
+  if (comparison.ulp_at) line.ulp_at = coordinates(shape, *comparison.ulp_at);
+  for (std::size_t kind = 0; kind < kAnomalies; ++kind) {
+    const AnomalyCount& count = comparison.anomalies[kind];
+    if (count.got + count.want == 0) continue;
+    ReportAnomaly anomaly{
+        std::string(name(static_cast<Anomaly>(kind))), count.got, count.want, count.apart, {}};
+    if (count.first) anomaly.first_at = coordinates(shape, *count.first);
+    line.anomalies.push_back(std::move(anomaly));
+  }
+  line.map = map_of(comparison, shape, judged.axes);
+  for (const std::int64_t i : samples_of(comparison))
+    line.samples.push_back({coordinates(shape, i), sample(judged.got, i), sample(judged.want, i)});
+  line.quantised = judged.quantised;
+  line.ties = judged.ties;
   if (comparison.first) line.first_at = coordinates(shape, *comparison.first);
   if (comparison.worst) line.worst_at = coordinates(shape, *comparison.worst);
   if (const auto shown = comparison.first ? comparison.first : comparison.worst) {
-    const auto sample = [&](const Values& values) {
-      return Sample{c.gate == Gate::derived ? values.at(*shown) : element(values.tensor, *shown),
-                    hex(values.tensor, *shown)};
-    };
-    line.got = sample(judged.got);
-    line.want = sample(judged.want);
+    line.got = sample(judged.got, *shown);
+    line.want = sample(judged.want, *shown);
   }
 }
 

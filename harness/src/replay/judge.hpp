@@ -10,6 +10,7 @@
 #include "dsakit/harness/compare.hpp"
 #include "dsakit/harness/operations.hpp"
 #include "dsakit/harness/report.hpp"
+#include "places.hpp"
 
 namespace dsakit::harness {
 
@@ -22,7 +23,9 @@ public:
   const OperationData& data() const { return data_; }
   Result<const Expected*> expected(const std::string& output);
   Result<const std::vector<double>*> bound(const std::string& output, Accumulation accumulation);
-  Result<Mask> valid_set(const Tensor& output) const { return adapter_.valid_set(data_, output); }
+  Result<Mask> valid_set(const Tensor& output, const std::vector<double>& band) const {
+    return adapter_.valid_set(data_, output, band);
+  }
 
 private:
   const OperationAdapter& adapter_;
@@ -38,8 +41,11 @@ struct Producer {
   Kind kind;
   const Tensor* tensor = nullptr; ///< none for the reference
   Accumulation accumulation =
-      Accumulation::exact; ///< decides its bound; not asked of the reference
-  bool right = false;      ///< a kernel's: it passed against the reference
+      Accumulation::exact;        ///< decides its bound; not asked of the reference
+  bool right = false;             ///< a kernel's: it passed against the reference
+  const Tensor* scales = nullptr; ///< of quantised codes, where another output holds them
+  /// By how much each logit that a top-k chose from may have been off; none: it had these.
+  const std::vector<double>* band = nullptr;
 };
 
 std::string_view name(Producer::Kind kind);
@@ -50,6 +56,7 @@ struct Case {
   Gate gate;
   Producer got;
   Producer want;
+  Limits limits = {}; ///< of the rule
 };
 
 struct Judged {
@@ -57,6 +64,9 @@ struct Judged {
   std::int64_t moved = 0; ///< left out, since the references differ there too
   Values got;
   Values want;
+  std::vector<Axis> axes = {};
+  std::optional<ReportQuantised> quantised = {}; ///< where something mismatches
+  std::optional<ReportTies> ties = {};
 };
 
 /// bad_input where a tensor has another shape than the operation gives it. `fed`: the reference of

@@ -15,7 +15,9 @@
 #include "judge.hpp"
 #include "names.hpp"
 #include "overrides.hpp"
+#include "quantised.hpp"
 #include "sample_rows.hpp"
+#include "tie_band.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -88,8 +90,7 @@ public:
     for (Entry& entry : entries_) {
       if (!entry.reader) continue;
       DSAKIT_TRY(replay_file(entry));
-      if (entry.report.verdict != Verdict::pass && entry.report.verdict != Verdict::skipped &&
-          !options_.keep_going) {
+      if (!goes_on(entry.report.verdict) && !options_.keep_going) {
         report_.files_left_out = &entries_.back() - &entry;
         entries_.resize(static_cast<std::size_t>(&entry - entries_.data()) + 1);
         break;
@@ -99,6 +100,10 @@ public:
   }
 
 private:
+  static bool goes_on(Verdict verdict) {
+    return verdict == Verdict::pass || verdict == Verdict::skipped || verdict == Verdict::waived;
+  }
+
   static void bad(Entry& entry, const Status& status) {
     entry.report.verdict = Verdict::error;
     entry.report.bad_input = true;
@@ -325,7 +330,11 @@ private:
       const auto expected = reference.expected(output);
       if (!expected && expected.status().code() == Code::bad_input) return expected.status();
       Producer ours{Producer::Kind::kernel, nullptr, Accumulation::fp32};
-      if (kernel) ours.tensor = &kernel->outputs.at(output);
+      if (kernel) {
+        ours.tensor = &kernel->outputs.at(output);
+        const auto scales = kernel->outputs.find(scales_output(output));
+        if (scales != kernel->outputs.end()) ours.scales = &scales->second;
+      }
       const Producer oracle{Producer::Kind::reference};
 
       DSAKIT_TRY(compare(entry, output, output, ours, oracle, run));
@@ -336,6 +345,7 @@ private:
             !read.empty() && read != reference.data().contract.at("mla_scale_read"))
           continue;
         Producer theirs{Producer::Kind::recorded, &recorded.tensor};
+        theirs.scales = find_scales(reference.data().tensors, name, output);
         if (holds(id, "accumulation")) {
           const auto accumulation =
               parse_accumulation(overrides_.attribute("accumulation", name, recorded.attributes));
@@ -355,7 +365,15 @@ private:
     const OperationId& id = reference.data().id;
     const auto rule = rules_.find(id.operation, tensor, name(got.kind));
     DSAKIT_TRY(rule);
-    const Case c{output, (*rule)->gate, got, want};
+    Case c{output, (*rule)->gate, got, want, (*rule)->limits};
+    std::vector<double> band;
+    if ((*rule)->band && want.kind == Producer::Kind::recorded) {
+      auto of_logits =
+          tie_band(*entry.reader, reference.data(), *(*rule)->band, {options_.rows, options_.seed});
+      DSAKIT_TRY(of_logits);
+      band = std::move(*of_logits);
+      c.want.band = &band;
+    }
 
     ReportLine line = line_of(entry, id);
     line.tensor = tensor;
@@ -384,7 +402,7 @@ private:
       line.why = (*rule)->why;
       if (line.verdict == Verdict::fail) {
         line.tightest_gate = tightest_gate(c, judged->comparison, reference);
-        line.hint = hints.find(c, *judged);
+        if (!judged->comparison.passes()) line.hint = hints.find(c, *judged);
       }
       if (of_kernel && c.want.kind == Producer::Kind::reference && kernel->stray &&
           kernel->stray->output == output) {
@@ -396,6 +414,7 @@ private:
                     (line.hint.empty() ? "" : "; " + line.hint);
       }
     }
+    rules_.waivers.apply(line);
     report_.lines.push_back(std::move(line));
     return {};
   }

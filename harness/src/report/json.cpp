@@ -35,6 +35,78 @@ void put(Json& object, const std::string& key, const std::optional<Sample>& samp
   if (sample) object[key + "_hex"] = sample->hex;
 }
 
+Json anomaly_json(const ReportAnomaly& anomaly) {
+  Json object;
+  object["kind"] = anomaly.kind;
+  object["got"] = anomaly.got;
+  object["want"] = anomaly.want;
+  object["apart"] = anomaly.apart;
+  put(object, "first_at", anomaly.first_at);
+  return object;
+}
+
+Json axis_json(const AxisMap& axis) {
+  Json object;
+  object["axis"] = axis.axis;
+  object["unit"] = axis.unit;
+  object["extent"] = axis.extent;
+  object["block"] = axis.block;
+  object["blocks"] = axis.blocks;
+  object["wrong_blocks"] = axis.wrong_blocks;
+  object["ranges"] = axis.ranges;
+  return object;
+}
+
+Json bin_json(const UlpBin& bin) {
+  Json object;
+  object["from"] = bin.from;
+  object["to"] = bin.to;
+  object["elements"] = bin.elements;
+  return object;
+}
+
+Json sample_json(const SamplePair& pair) {
+  Json object;
+  put(object, "at", pair.at);
+  put(object, "got", pair.got);
+  put(object, "want", pair.want);
+  return object;
+}
+
+Json quantised_json(const ReportQuantised& quantised) {
+  Json object;
+  object["codes"] = quantised.codes;
+  object["codes_wrong"] = quantised.codes_wrong;
+  object["scales"] = quantised.scales;
+  object["scales_wrong"] = quantised.scales_wrong;
+  object["scales_wrong_percent"] = quantised.scales_wrong_percent();
+  object["scales_one_exponent"] = quantised.scales_one_exponent;
+  object["values_wrong"] = quantised.values_wrong;
+  put(object, "values_worst_abs", std::optional(quantised.values_worst_abs));
+  put(object, "values_worst_rel", std::optional(quantised.values_worst_rel));
+  return object;
+}
+
+Json ties_json(const ReportTies& ties) {
+  Json object;
+  object["rows"] = ties.rows;
+  object["largest"] = ties.largest;
+  object["places"] = ties.places;
+  object["row"] = ties.row;
+  object["groups"] = Json::object();
+  for (const auto& [size, rows] : ties.groups)
+    object["groups"][std::to_string(size)] = rows;
+  return object;
+}
+
+template <class Items, class ToJson>
+Json array_json(const Items& items, ToJson to_json) {
+  Json array = Json::array();
+  for (const auto& item : items)
+    array.push_back(to_json(item));
+  return array;
+}
+
 Json line_json(const ReportLine& line) {
   Json object;
   object["file"] = line.file;
@@ -50,10 +122,23 @@ Json line_json(const ReportLine& line) {
   put(object, "used", line.used);
   object["elements"] = line.elements;
   object["mismatches"] = line.mismatches;
+  object["wrong_percent"] = line.wrong_percent();
+  object["allowed"] = line.allowed;
   object["moved"] = line.moved;
+  put(object, "dtype", line.dtype);
   put(object, "worst_abs", line.worst_abs);
   put(object, "worst_rel", line.worst_rel);
+  put(object, "relative_l2", line.relative_l2);
+  put(object, "relative_l2_limit", line.relative_l2_limit);
   put(object, "ulp_max", line.ulp_max);
+  put(object, "ulp_p99", line.ulp_p99);
+  object["ulp_histogram"] = array_json(ulp_bins(line.ulp_histogram), bin_json);
+  put(object, "ulp_at", line.ulp_at);
+  object["anomalies"] = array_json(line.anomalies, anomaly_json);
+  object["map"] = array_json(line.map, axis_json);
+  object["samples"] = array_json(line.samples, sample_json);
+  object["quantised"] = line.quantised ? quantised_json(*line.quantised) : Json(nullptr);
+  object["ties"] = line.ties ? ties_json(*line.ties) : Json(nullptr);
   put(object, "first_at", line.first_at);
   put(object, "worst_at", line.worst_at);
   put(object, "got", line.got);
@@ -85,7 +170,9 @@ Json summary_json(const Summary& summary) {
   Json object;
   object["operations"] = summary.operations;
   object["comparisons"] = summary.comparisons;
+  object["passed"] = summary.passed;
   object["not_passed"] = summary.not_passed;
+  object["waived"] = summary.waived;
   object["mismatches"] = summary.mismatches;
   put(object, "worst_used", summary.worst_used);
   object["time_us"] = summary.time_us;

@@ -13,6 +13,10 @@
 namespace dsakit::harness {
 namespace {
 
+double percent(std::int64_t part, std::int64_t whole) {
+  return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
 template <class Includes>
 Summary summarise(const std::vector<ReportLine>& lines, Includes includes) {
   Summary summary;
@@ -23,7 +27,9 @@ Summary summarise(const std::vector<ReportLine>& lines, Includes includes) {
     const auto operation = std::tuple(line.file, line.step, line.operation);
     operations.insert(operation);
     summary.comparisons += !line.gate.empty();
+    summary.passed += line.verdict == Verdict::pass;
     summary.not_passed += line.verdict != Verdict::pass;
+    summary.waived += line.verdict == Verdict::waived;
     summary.mismatches += line.mismatches;
     if (line.used) summary.worst_used = std::max(summary.worst_used.value_or(0), *line.used);
     // All lines of an operation tell of one launch.
@@ -36,14 +42,33 @@ Summary summarise(const std::vector<ReportLine>& lines, Includes includes) {
 } // namespace
 
 std::string_view name(Verdict verdict) {
-  constexpr std::array<std::string_view, 6> names = {"pass",        "fail",  "held",
+  constexpr std::array<std::string_view, 7> names = {"pass",        "fail",  "held",   "waived",
                                                      "unsupported", "error", "skipped"};
   return names[static_cast<std::size_t>(verdict)];
 }
 
+double ReportLine::wrong_percent() const {
+  return percent(mismatches, elements);
+}
+
+double ReportQuantised::scales_wrong_percent() const {
+  return percent(scales_wrong, scales);
+}
+
+std::vector<UlpBin> ulp_bins(const std::vector<std::int64_t>& histogram) {
+  std::vector<UlpBin> bins;
+  for (std::size_t i = 0; i < histogram.size(); ++i) {
+    const auto from = i == 0 ? 0 : std::uint64_t{1} << (i - 1);
+    if (histogram[i] != 0)
+      bins.push_back({static_cast<std::int64_t>(from),
+                      static_cast<std::int64_t>(i == 0 ? 0 : 2 * from - 1), histogram[i]});
+  }
+  return bins;
+}
+
 Verdict Report::verdict() const {
   constexpr std::array worst_first = {Verdict::error, Verdict::unsupported, Verdict::fail,
-                                      Verdict::held, Verdict::pass};
+                                      Verdict::held,  Verdict::waived,      Verdict::pass};
   for (const Verdict verdict : worst_first) {
     const auto is = [&](const auto& entry) { return entry.verdict == verdict; };
     if (std::any_of(lines.begin(), lines.end(), is) || std::any_of(files.begin(), files.end(), is))

@@ -1,108 +1,21 @@
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
 #include <set>
 #include <tuple>
 
-#include "dsakit/harness/report.hpp"
+#include "format.hpp"
 
 namespace dsakit::harness {
 namespace {
 
-constexpr std::size_t kScreenWidth = 100;
-
-template <class... Args>
-std::string format(const char* pattern, Args... args) {
-  char text[256];
-  std::snprintf(text, sizeof text, pattern, args...);
-  return text;
-}
-
-std::string count(std::int64_t n) {
-  return n < 10'000'000 ? std::to_string(n) : format("%.1e", static_cast<double>(n));
-}
-
-std::string short_number(const std::optional<double>& value) {
-  if (!value) return "-";
-  return *value == 0 ? "0" : format("%.2g", *value);
-}
-
-std::string duration(double us) {
-  return us < 1e3   ? format("%.1f us", us)
-         : us < 1e6 ? format("%.2f ms", us / 1e3)
-                    : format("%.2f s", us / 1e6);
-}
-
-std::string coordinate(const std::vector<std::int64_t>& at) {
-  if (at.empty()) return "-";
-  std::string text = "[";
-  for (std::size_t axis = 0; axis < at.size(); ++axis)
-    text += (axis ? ", " : "") + std::to_string(at[axis]);
-  return text + "]";
-}
-
-std::string sample(const Sample& sample) {
-  return format("%.9g", sample.value) + " (" + sample.hex + ")";
-}
-
-std::string plural(std::int64_t n, const char* noun) {
-  return std::to_string(n) + " " + noun + (n == 1 ? "" : "s");
-}
-
-/// Words after `label`, wrapped, continued under the first word.
-std::string wrapped(const std::string& label, const std::vector<std::string>& words) {
-  std::string text = label;
-  std::size_t column = label.size();
-  for (const std::string& word : words) {
-    if (column > label.size() && column + 1 + word.size() > kScreenWidth) {
-      text += '\n';
-      text.append(label.size(), ' ');
-      column = label.size();
-    }
-    if (column > label.size()) {
-      text += ' ';
-      ++column;
-    }
-    text += word;
-    column += word.size();
-  }
-  return text + "\n";
-}
-
-std::vector<std::string> words(const std::string& text) {
-  std::vector<std::string> result(1);
-  for (const char c : text)
-    if (c == ' ')
-      result.emplace_back();
-    else
-      result.back() += c;
-  return result;
-}
-
-/// Left-aligned columns as wide as their widest cell.
-std::string table(const std::vector<std::vector<std::string>>& rows, const std::string& indent) {
-  std::vector<std::size_t> widths;
-  for (const auto& row : rows)
-    for (std::size_t column = 0; column < row.size(); ++column) {
-      widths.resize(std::max(widths.size(), column + 1));
-      widths[column] = std::max(widths[column], row[column].size());
-    }
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line = indent;
-    for (std::size_t column = 0; column < row.size(); ++column)
-      line += row[column] + (column + 1 < row.size()
-                                 ? std::string(widths[column] - row[column].size() + 1, ' ')
-                                 : "");
-    text += line + "\n";
-  }
-  return text;
-}
+/// A failing run is told in few lines, so that place and hint are on the first screen.
+constexpr std::size_t kContractLines = 3;
+constexpr std::size_t kTableLines = 4;
+constexpr std::size_t kShown = 8; ///< files, other operations, waived lines
 
 class TextReport {
 public:
   TextReport(const Report& report, const TextOptions& options)
-      : report_(report), options_(options) {}
+      : report_(report), options_(options), brief_(failed(report.verdict()) && !options.verbose) {}
 
   std::string print() {
     header();
@@ -112,6 +25,7 @@ public:
     else
       summary_of_files();
     first_failure();
+    waived();
     for (const std::string& warning : report_.warnings)
       text_ += wrapped("warning: ", words(warning));
     verdict();
@@ -119,16 +33,13 @@ public:
   }
 
 private:
-  static bool failed(Verdict verdict) {
-    return verdict != Verdict::pass && verdict != Verdict::skipped;
-  }
-
   std::string painted(Verdict verdict, const std::string& text) const {
     if (!options_.colour || verdict == Verdict::skipped) return text;
     return (failed(verdict) ? "\033[31m" : "\033[32m") + text + "\033[0m";
   }
 
   std::string result(Verdict verdict) const {
+    if (options_.colour && verdict == Verdict::waived) return "\033[33mwaived\033[0m";
     return painted(verdict, verdict == Verdict::fail ? "FAIL" : std::string(name(verdict)));
   }
 
@@ -147,15 +58,29 @@ private:
     text_ += "\n";
   }
 
+  /// What an override replaced comes first: it may be cut in a failing run.
   void contract(const ReportFile& file) {
-    std::vector<std::string> items;
+    std::vector<std::string> replaced;
+    std::vector<std::string> others;
     for (const auto& [key, value] : file.contract) {
       const auto recorded = file.contract_recorded.find(key);
-      items.push_back(key + "=" + value);
-      if (recorded != file.contract_recorded.end())
-        items.push_back("(recorded: " + recorded->second + ")");
+      if (recorded == file.contract_recorded.end()) {
+        others.push_back(key + "=" + value);
+        continue;
+      }
+      replaced.push_back(key + "=" + value);
+      replaced.push_back("(recorded: " + recorded->second + ")");
     }
-    if (!items.empty()) text_ += wrapped("contract ", items);
+    replaced.insert(replaced.end(), others.begin(), others.end());
+    if (replaced.empty()) return;
+    const std::string text = wrapped("contract ", replaced);
+    std::size_t end = 0;
+    for (std::size_t line = 0; line < kContractLines && end != std::string::npos; ++line)
+      end = text.find('\n', end + 1);
+    if (brief_ && end != std::string::npos && end + 1 < text.size())
+      text_ += text.substr(0, end) + "\n         ... (-v: all)\n";
+    else
+      text_ += text;
   }
 
   void whole_file(const ReportFile& file) {
@@ -165,15 +90,20 @@ private:
     contract(file);
 
     const std::vector<const ReportLine*> lines = lines_of(file.file);
+    bool cut = false;
     std::vector<std::vector<std::string>> rows;
     std::vector<std::string> left_out;
-    rows.push_back(
-        {"tensor", "compared", "gate", "used", "wrong", "abs", "rel", "worst at", "ulp", "result"});
+    rows.push_back({"tensor", "compared", "gate", "used", "wrong", "abs", "rel", "worst at",
+                    "ulp max,p99", "result"});
     std::string heading;
     std::vector<std::pair<std::size_t, std::string>> headings; // before which row
     for (const ReportLine* line : lines) {
       if (line->verdict == Verdict::skipped) {
         left_out.push_back(line->operation);
+        continue;
+      }
+      if (brief_ && (!failed(line->verdict) || rows.size() + headings.size() > kTableLines)) {
+        cut |= failed(line->verdict);
         continue;
       }
       const std::string operation = operation_heading(*line, lines);
@@ -183,10 +113,13 @@ private:
           {line->tensor.empty() ? "-" : line->tensor, line->subject + "/" + line->against,
            line->gate.empty() ? "-" : line->gate, short_number(line->used), count(line->mismatches),
            short_number(line->worst_abs), short_number(line->worst_rel), coordinate(line->worst_at),
-           line->ulp_max ? count(*line->ulp_max) : "-",
+           ulps(*line),
            result(line->verdict) + (line->moved ? ", " + count(line->moved) + " moved" : "")});
     }
     if (rows.size() > 1) insert_headings(table(rows, "  "), headings);
+    if (brief_ && (cut || lines.size() + 1 > rows.size()))
+      text_ += "  ... " + std::to_string(report_.summary(file.file).passed) + " passed" +
+               (cut ? ", more failed" : "") + " (-v: all lines)\n";
     if (!left_out.empty()) {
       std::sort(left_out.begin(), left_out.end());
       left_out.erase(std::unique(left_out.begin(), left_out.end()), left_out.end());
@@ -194,6 +127,11 @@ private:
         left_out[i] += ",";
       text_ += wrapped("skipped (not replayed by this version): ", left_out);
     }
+  }
+
+  static std::string ulps(const ReportLine& line) {
+    if (!line.ulp_max) return "-";
+    return count(*line.ulp_max) + (line.ulp_p99 ? "," + count(*line.ulp_p99) : "");
   }
 
   /// "index_logits_decode, step 0: mfma_16x16, 15 workgroups, 1.20 ms"
@@ -230,7 +168,9 @@ private:
     if (!folder.empty()) text_ += "folder " + folder + "\n";
     std::vector<std::vector<std::string>> rows = {
         {"file", "operations", "compared", "wrong", "worst used", "time", "result"}};
+    const bool all = !brief_ || report_.files.size() <= kShown;
     for (const ReportFile& file : report_.files) {
+      if (!all && (!failed(file.verdict) || rows.size() > kShown)) continue;
       const Summary summary = report_.summary(file.file);
       rows.push_back({file.file.substr(folder.size()), std::to_string(summary.operations),
                       std::to_string(summary.comparisons), count(summary.mismatches),
@@ -238,6 +178,7 @@ private:
                       summary.time_us > 0 ? duration(summary.time_us) : "-", result(file.verdict)});
     }
     text_ += table(rows, "");
+    if (!all) text_ += "... (-v: all files)\n";
     for (const ReportFile& file : report_.files)
       if (file.bad_input) text_ += wrapped("error: ", words(file.reason));
   }
@@ -255,28 +196,9 @@ private:
     const auto line = std::find_if(report_.lines.begin(), report_.lines.end(),
                                    [](const ReportLine& l) { return failed(l.verdict); });
     if (line == report_.lines.end()) return;
-    text_ += '\n';
-    text_ += result(line->verdict) + " " + line->operation + " step " + std::to_string(line->step);
-    if (!line->tensor.empty()) text_ += " " + line->tensor;
-    text_ += ": " + line->subject + " against " + line->against;
+    text_ += '\n' + result(line->verdict) + " " + title(*line);
     if (report_.files.size() > 1) text_ += ", " + line->file;
-    text_ += "\n";
-    if (line->mismatches > 0)
-      text_ += "  wrong: " + std::to_string(line->mismatches) + " of " +
-               std::to_string(line->elements) + " under gate " + line->gate + "\n";
-    if (!line->reason.empty()) text_ += wrapped("  reason: ", words(line->reason));
-    if (line->got && line->want)
-      text_ += "  first " + coordinate(line->first_at) + ": got " + sample(*line->got) + ", want " +
-               sample(*line->want) + "\n";
-    if (!line->worst_at.empty())
-      text_ += "  worst " + coordinate(line->worst_at) + ": " + short_number(line->used) +
-               " of the gate; anywhere at most abs " + short_number(line->worst_abs) + ", rel " +
-               short_number(line->worst_rel) + "\n";
-    if (!line->tightest_gate.empty())
-      text_ += "  tightest passing gate: " + line->tightest_gate + "\n";
-    if (!line->hint.empty()) text_ += wrapped("  hint: ", words(line->hint));
-    // One line, to be copied.
-    if (!line->reproduce.empty()) text_ += "  reproduce: " + line->reproduce + "\n";
+    text_ += "\n" + details(*line, options_.verbose);
     others(*line);
   }
 
@@ -290,19 +212,35 @@ private:
         lines.push_back(result(line.verdict) + " too: " + line.operation + " step " +
                         std::to_string(line.step) +
                         (report_.files.size() > 1 ? ", " + line.file : std::string()));
-    constexpr std::size_t kShown = 8;
+    shown(lines);
+  }
+
+  /// At most kShown of them.
+  void shown(const std::vector<std::string>& lines) {
     for (std::size_t i = 0; i < std::min(lines.size(), kShown); ++i)
       text_ += lines[i] + "\n";
-    if (lines.size() > kShown)
-      text_ += "... and " + plural(static_cast<std::int64_t>(lines.size() - kShown), "operation") +
-               " more\n";
+    if (lines.size() > kShown) text_ += "... and more (--format json: all)\n";
+  }
+
+  void waived() {
+    std::vector<std::string> lines;
+    for (const ReportLine& line : report_.lines)
+      if (line.verdict == Verdict::waived) {
+        std::string text =
+            wrapped(result(line.verdict) + " " + title(line) + ": ", words(line.reason));
+        text.pop_back();
+        lines.push_back(std::move(text));
+      }
+    shown(lines);
   }
 
   void verdict() {
     const Summary summary = report_.summary();
     text_ += "verdict: " + result(report_.verdict()) + " (" +
              plural(summary.comparisons, "comparison") + ", " + std::to_string(summary.not_passed) +
-             " not passed, " + plural(static_cast<std::int64_t>(report_.files.size()), "file");
+             " not passed, " +
+             (summary.waived > 0 ? std::to_string(summary.waived) + " of them waived, " : "") +
+             plural(static_cast<std::int64_t>(report_.files.size()), "file");
     if (report_.files_left_out > 0)
       text_ += ", " + std::to_string(report_.files_left_out) + " left out after the first failure";
     text_ += ")\n";
@@ -310,6 +248,7 @@ private:
 
   const Report& report_;
   const TextOptions& options_;
+  const bool brief_; ///< a failing run, and not all was asked for
   std::string text_;
 };
 

@@ -7,26 +7,16 @@
 #include <cstring>
 #include <limits>
 
+#include "support/values.hpp"
+
 namespace dsakit::harness {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-Values floats(const std::vector<float>& values, Shape shape = {}) {
-  Values side;
-  side.tensor = Tensor(Dtype::float32,
-                       shape.empty() ? Shape{static_cast<std::int64_t>(values.size())} : shape);
-  std::memcpy(side.tensor.bytes.data(), values.data(), values.size() * sizeof(float));
-  return side;
-}
-
-Values codes(Dtype dtype, const std::vector<std::uint8_t>& bytes) {
-  Values side;
-  side.tensor = Tensor(dtype, {static_cast<std::int64_t>(bytes.size())});
-  std::memcpy(side.tensor.bytes.data(), bytes.data(), bytes.size());
-  return side;
-}
+using testing::codes;
+using testing::floats;
 
 TEST(CompareExact, EqualBytesPassWithNothingUsed) {
   const Comparison c = compare_exact(floats({1, -2, kInf}), floats({1, -2, kInf}), {});
@@ -141,8 +131,23 @@ TEST(Ulps, CountStepsOfTheStorageDtypeAcrossZero) {
   EXPECT_EQ(steps(floats({0x1p-149f}), floats({-0x1p-149f})), 2);
   EXPECT_EQ(steps(codes(Dtype::float8_e4m3fn, {0x38}), codes(Dtype::float8_e4m3fn, {0x3A})), 2);
   EXPECT_EQ(steps(codes(Dtype::float8_e4m3fn, {0x01}), codes(Dtype::float8_e4m3fn, {0x81})), 2);
+  EXPECT_EQ(steps(codes(Dtype::float8_e8m0fnu, {120}), codes(Dtype::float8_e8m0fnu, {123})), 3);
+  EXPECT_FALSE(steps(codes(Dtype::float8_e8m0fnu, {0xFF}), codes(Dtype::float8_e8m0fnu, {1})));
+  EXPECT_FALSE(steps(codes(Dtype::float8_e4m3fnuz, {0x80}), codes(Dtype::float8_e4m3fnuz, {1})));
   EXPECT_FALSE(steps(codes(Dtype::float8_e4m3fn, {0x7F}), codes(Dtype::float8_e4m3fn, {0x01})));
   EXPECT_FALSE(steps(codes(Dtype::uint8, {1}), codes(Dtype::uint8, {3})));
+}
+
+TEST(Ulps, OfAnFp4PairAreThoseOfTheWorseCode) {
+  const auto steps = [](std::uint8_t a, std::uint8_t b) {
+    return ulps_between(codes(Dtype::float4_e2m1fn_x2, {a}).tensor,
+                        codes(Dtype::float4_e2m1fn_x2, {b}).tensor, 0);
+  };
+  EXPECT_EQ(steps(0x21, 0x21), 0);
+  EXPECT_EQ(steps(0x21, 0x24), 3);
+  EXPECT_EQ(steps(0x71, 0x24), 5) << "5 steps in the high nibble, 3 in the low one";
+  EXPECT_EQ(steps(0x01, 0x09), 2) << "0.5 and -0.5";
+  EXPECT_EQ(steps(0x00, 0x88), 0) << "both zeros";
 }
 
 TEST(Element, ReadsEveryStorageDtype) {

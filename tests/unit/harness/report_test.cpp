@@ -55,6 +55,8 @@ TEST(Report, TheWorstVerdictIsTheVerdictOfAll) {
   EXPECT_EQ(verdict({pass, unsupported, fail, held}), unsupported);
   EXPECT_EQ(verdict({pass, fail, held}), fail);
   EXPECT_EQ(verdict({pass, held}), held);
+  EXPECT_EQ(verdict({pass, waived, skipped}), waived);
+  EXPECT_EQ(verdict({waived, fail}), fail);
   EXPECT_EQ(verdict({skipped, pass}), pass);
   EXPECT_EQ(verdict({skipped}), skipped);
   EXPECT_EQ(verdict({}), skipped) << "nothing that ran is not a pass";
@@ -66,6 +68,7 @@ TEST(Report, ASummaryCountsALaunchOnceAndSkipsWhatDidNotRun) {
   const Summary all = r.summary();
   EXPECT_EQ(all.operations, 2);
   EXPECT_EQ(all.comparisons, 3);
+  EXPECT_EQ(all.passed, 2);
   EXPECT_EQ(all.not_passed, 1);
   EXPECT_EQ(all.mismatches, 256);
   EXPECT_EQ(all.worst_used, 4.25);
@@ -128,7 +131,66 @@ TEST(Text, DetailsAreOfTheFirstFailureAndTheOthersAreNamed) {
   EXPECT_EQ(text.find("hint 1"), std::string::npos);
   EXPECT_NE(text.find("FAIL too: index_logits_decode step 8"), std::string::npos) << text;
   EXPECT_EQ(text.find("FAIL too: index_logits_decode step 9"), std::string::npos) << text;
-  EXPECT_NE(text.find("3 operations more"), std::string::npos) << text;
+  EXPECT_NE(text.find("... and more"), std::string::npos) << text;
+}
+
+/// Operation, place and hint are in the first 25 lines, whatever else there is to say.
+TEST(Text, AFailureIsOnTheFirstScreen) {
+  ReportLine l = line("a", Verdict::fail);
+  l.step = 7;
+  l.tensor = "logits.deepgemm";
+  l.map = {{"rows", "index", 64, 1, 64, 3, {{5, 7}}},
+           {"keys", "page", 4096, 64, 64, 1, {{128, 191}}}};
+  l.anomalies = {{"NaN", 3, 0, 3, {5, 128}}, {"-inf", 0, 2, 2, {6, 130}}};
+  l.first_at = l.worst_at = {5, 128};
+  l.got = l.want = Sample{1.5, "0x3fc00000"};
+  l.hint = "the hint begins here";
+  for (int i = 0; i < 20; ++i)
+    l.hint += " and goes on";
+  std::vector<ReportLine> lines(40, line("a", Verdict::pass));
+  for (int i = 0; i < 40; ++i)
+    lines.push_back(l);
+  for (int i = 0; i < 40; ++i) {
+    lines.push_back(line("a", Verdict::skipped));
+    lines.back().operation = "an_operation_of_a_later_version_" + std::to_string(i % 4);
+  }
+  Report r = report(lines);
+  for (int i = 0; i < 60; ++i)
+    r.files[0].contract["steps/" + std::to_string(i) + "/index_page_layout"] = "block_flat";
+  std::istringstream text(to_text(r, {}));
+  std::string screen;
+  std::string row;
+  for (int i = 0; i < 25 && std::getline(text, row); ++i)
+    screen += row + "\n";
+  for (const char* part :
+       {"FAIL index_logits_decode step 7 logits.deepgemm: kernel against "
+        "reference",
+        "NaN got 3, want 0, first at [5, 128]", "rows 5 to 7 (3 of 64)",
+        "keys 128 to 191 (1 of 64 pages of 64)", "hint: the hint begins here", "40 passed"})
+    EXPECT_NE(screen.find(part), std::string::npos) << part << "\n" << screen;
+  EXPECT_NE(to_text(r, {.verbose = true}).find("steps/59/"), std::string::npos);
+}
+
+TEST(Text, APlaceIsToldInFewWords) {
+  ReportLine l = line("a", Verdict::fail);
+  l.map = {{"rows", "index", 1, 1, 1, 1, {{0, 0}}},
+           {"heads", "index", 32, 1, 32, 32, {{0, 31}}},
+           {"dim", "tile", 128, 16, 8, 8, {{0, 127}}}};
+  const std::string text = to_text(report({l}), {});
+  EXPECT_NE(text.find("where: all 32 heads; dim: all 8 tiles of 16\n"), std::string::npos) << text;
+}
+
+TEST(Text, AWaivedFailureIsNoPassAndIsNamed) {
+  ReportLine l = line("a", Verdict::waived);
+  l.reason = "until 2027-01-31: known";
+  const std::string text = to_text(report({line("a", Verdict::pass), l}), {});
+  EXPECT_NE(text.find("waived index_logits_decode step 0 logits: kernel against reference: until "
+                      "2027-01-31: known"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("verdict: waived (2 comparisons, 1 not passed, 1 of them waived"),
+            std::string::npos)
+      << text;
 }
 
 TEST(Text, LongHintsAndContractsAreWrapped) {

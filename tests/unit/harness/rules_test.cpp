@@ -119,6 +119,56 @@ TEST_F(RulesTest, OnlyAskedOperationsHaveUnusedRules) {
   ASSERT_EQ(rules.unused().size(), 1u);
 }
 
+TEST_F(RulesTest, ARuleMayHaveABudgetANormAndABand) {
+  Rules rules;
+  ASSERT_TRUE(rules.replace_from(file("r.json", R"({"operation": "topk", "rules": [
+      {"match": "a", "gate": "derived", "why": "", "budget": {"count": 3, "fraction": 1e-4},
+       "relative_l2": 1e-3},
+      {"match": "b", "gate": "topk_set", "why": "", "band": "fp32"},
+      {"match": "c", "gate": "exact", "why": ""}]})")));
+  const Rule& a = **rules.find("topk", "a", "kernel");
+  EXPECT_EQ(a.limits.budget_count, 3);
+  EXPECT_EQ(a.limits.budget_fraction, 1e-4);
+  EXPECT_EQ(a.limits.relative_l2, 1e-3);
+  EXPECT_EQ((*rules.find("topk", "b", "kernel"))->band, Accumulation::fp32);
+  const Rule& c = **rules.find("topk", "c", "kernel");
+  EXPECT_EQ(c.limits.budget_count, 0);
+  EXPECT_FALSE(c.limits.relative_l2);
+  EXPECT_FALSE(c.band);
+}
+
+TEST_F(RulesTest, AnOverrideComesBeforeAllRulesAndTheFirstOfThemWins) {
+  Rules rules = Rules::built_in();
+  ASSERT_TRUE(rules.add_override("index_logits_decode/logits=exact,budget=2:0.5,l2=0.25"));
+  ASSERT_TRUE(rules.add_override("logits.*=derived"));
+  ASSERT_TRUE(rules.add_override("lse=exact"));
+  const Rule& first = **rules.find("index_logits_decode", "logits", "kernel");
+  EXPECT_EQ(first.gate, Gate::exact);
+  EXPECT_EQ(first.limits.budget_count, 2);
+  EXPECT_EQ(first.limits.budget_fraction, 0.5);
+  EXPECT_EQ(first.limits.relative_l2, 0.25);
+  EXPECT_EQ((*rules.find("index_logits_prefill", "logits.x", "kernel"))->why,
+            "given on the command line");
+  EXPECT_EQ((*rules.find("topk", "topk_indices", "kernel"))->gate, Gate::exact);
+  ASSERT_EQ(rules.unused().size(), 1u);
+  EXPECT_NE(rules.unused()[0].find("\"lse\""), std::string::npos) << rules.unused()[0];
+}
+
+TEST_F(RulesTest, BadOverridesSayWhatTheyWant) {
+  for (const char* text :
+       {"", "logits", "=exact", "logits=", "logits=loose", "(=exact", "a=exact,", "a=exact,tol=1",
+        "a=exact,budget=3", "a=exact,budget=3:", "a=exact,budget=3:x", "a=exact,budget=-1:0.5",
+        "a=exact,budget=3:1", "a=exact,budget=3:0.1x", "a=exact,l2=", "a=exact,l2=-1",
+        "a=exact,l2=nan", "a=exact,band=fp32", "a=topk_set,band=fp8"}) {
+    Rules rules;
+    const Status status = rules.add_override(text);
+    ASSERT_FALSE(status) << text;
+    EXPECT_EQ(status.code(), Code::bad_input);
+    EXPECT_NE(status.what().find("--gate '" + std::string(text) + "'"), std::string::npos)
+        << status.what();
+  }
+}
+
 TEST_F(RulesTest, BadFilesAreBadInputThatNamesTheFile) {
   const char* bad[] = {
       "",
@@ -135,6 +185,17 @@ TEST_F(RulesTest, BadFilesAreBadInputThatNamesTheFile) {
       R"({"operation": "index_cache_gather", "rules": [{"match": ".", "gate": "exact", "why": "", "subject": "all"}]})",
       R"({"operation": "index_cache_gather", "rules": [{"match": ".", "gate": "exact", "why": "", "subject": 1}]})",
       R"({"operation": "index_cache_gather", "rules": [{"match": ".", "gate": "exact", "why": "", "tol": 1}]})",
+      R"({"operation": "topk", "rules": [{"match": ".", "gate": "exact", "why": "", "budget": 3}]})",
+      R"({"operation": "topk", "rules": [{"match": ".", "gate": "exact", "why": "", "budget": {"count": 3}}]})",
+      R"({"operation": "topk", "rules": [{"match": ".", "gate": "exact", "why": "", "budget": {"fraction": 0.1}}]})",
+      R"({"operation": "topk", "rules": [{"match": ".", "gate": "exact", "why": "", "budget": {"count": -1, "fraction": 0.1}}]})",
+      R"({"operation": "topk", "rules": [{"match": ".", "gate": "exact", "why": "", "budget": {"count": 1, "fraction": 1}}]})",
+      R"({"operation": "topk", "rules": [{"match": ".", "gate": "exact", "why": "", "relative_l2": "small"}]})",
+      R"({"operation": "topk", "rules": [{"match": ".", "gate": "exact", "why": "", "relative_l2": -1}]})",
+      R"({"operation": "topk", "rules": [{"match": ".", "gate": "exact", "why": "", "band": "fp32"}]})",
+      R"({"operation": "topk", "rules": [{"match": ".", "gate": "topk_set", "why": "", "band": "fp8"}]})",
+      R"({"operation": "topk", "rules": [{"match": ".", "gate": "exact", "why": ""}], "waivers": 1})",
+      R"({"operation": "topk", "rules": [{"match": ".", "gate": "exact", "why": ""}], "waivers": [{"operation": "topk", "match": "a", "reason": "r", "expires": "2027-01-31"}]})",
       R"({"operation": "index_cache_gather", "extra": 1, "rules": [{"match": ".", "gate": "exact", "why": ""}]})",
   };
   for (const char* contents : bad) {

@@ -78,8 +78,10 @@ public:
   virtual Result<std::vector<double>> bound(const OperationData& data, std::string_view output,
                                             Accumulation accumulation) const;
   /// Which elements a right answer may hold where an output has several (gate topk_set); bad_input
-  /// where the operation has one right answer alone.
-  virtual Result<Mask> valid_set(const OperationData& data, const Tensor& output) const;
+  /// where the operation has one right answer alone. `band` says for each logit by how much the
+  /// producer's own may have been off; empty: it had these.
+  virtual Result<Mask> valid_set(const OperationData& data, const Tensor& output,
+                                 const std::vector<double>& band) const;
   /// Uploads the inputs, poisons the outputs, launches and downloads.
   virtual Result<KernelRun> run(const OperationData& data, optimized::Device& device) const = 0;
 };

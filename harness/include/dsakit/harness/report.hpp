@@ -2,6 +2,7 @@
 // (docs/report.schema.json). Every number of the text is in the JSON.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -19,6 +20,7 @@ enum class Verdict : std::uint8_t {
   pass,
   fail,        ///< a number is outside its gate
   held,        ///< not judged, because what it is judged against failed
+  waived,      ///< a fail that a waiver names, before it expires: never a pass
   unsupported, ///< no kernel, or no reference, takes the problem
   error,       ///< bad input, or a kernel failed
   skipped,     ///< this version does not replay the operation
@@ -32,8 +34,72 @@ struct Sample {
   std::string hex; ///< stored bits
 };
 
+/// A mismatch, or the largest error.
+struct SamplePair {
+  std::vector<std::int64_t> at;
+  Sample got;
+  Sample want;
+};
+
+/// Values of one kind that are not finite, where either side has any.
+struct ReportAnomaly {
+  std::string kind; ///< NaN | +inf | -inf
+  std::int64_t got = 0;
+  std::int64_t want = 0;
+  std::int64_t apart = 0;             ///< elements where one side alone has it
+  std::vector<std::int64_t> first_at; ///< of those; empty: none
+};
+
+/// Where along one axis the mismatches are.
+struct AxisMap {
+  static constexpr std::size_t kRanges = 8;
+  std::string axis; ///< "rows"
+  std::string unit; ///< what a block is: index | tile | page
+  std::int64_t extent = 0;
+  std::int64_t block = 1;  ///< indices of one block
+  std::int64_t blocks = 0; ///< of the axis
+  std::int64_t wrong_blocks = 0;
+  /// First and last index of the first kRanges runs of wrong blocks.
+  std::vector<std::array<std::int64_t, 2>> ranges;
+};
+
+/// A quantised tensor taken apart. A value is a code times its block's scale.
+struct ReportQuantised {
+  std::int64_t codes = 0;
+  std::int64_t codes_wrong = 0;
+  std::int64_t scales = 0; ///< one a block
+  std::int64_t scales_wrong = 0;
+  std::int64_t scales_one_exponent = 0; ///< of the wrong ones, those that are twice or half
+  std::int64_t values_wrong = 0;
+  double values_worst_abs = 0;
+  double values_worst_rel = 0; ///< where want is not 0
+
+  double scales_wrong_percent() const; ///< of `scales`
+};
+
+/// Elements between two distances.
+struct UlpBin {
+  std::int64_t from;
+  std::int64_t to;
+  std::int64_t elements;
+};
+
+/// Those of Comparison::ulp_histogram that are not empty.
+std::vector<UlpBin> ulp_bins(const std::vector<std::int64_t>& histogram);
+
+/// Logits that tie at the threshold of a top-k.
+struct ReportTies {
+  std::int64_t rows = 0;                       ///< with more of them than there are places
+  std::int64_t largest = 0;                    ///< size of the largest such group
+  std::int64_t places = 0;                     ///< for it
+  std::int64_t row = 0;                        ///< where it is
+  std::map<std::int64_t, std::int64_t> groups; ///< size of the group at the threshold -> rows
+};
+
 /// One compared tensor of one operation.
 struct ReportLine {
+  static constexpr std::size_t kSamples = 8;
+
   std::string file;
   std::int64_t step = 0;
   std::string operation;
@@ -45,18 +111,30 @@ struct ReportLine {
   std::optional<std::int64_t> workgroups;
   std::vector<std::string> other_kernels; ///< "name: why it was not taken"
   Verdict verdict = Verdict::pass;
-  std::string reason; ///< of a verdict other than pass and fail
-  std::string gate;   ///< exact | derived
+  std::string reason; ///< of a verdict other than pass and fail, and of an expired waiver
+  std::string gate;   ///< exact | derived | topk_set
   std::string why;    ///< of that gate
+  std::string dtype;  ///< as stored: what ulp counts steps of
   std::optional<double> used;
   std::int64_t elements = 0;
   std::int64_t mismatches = 0;
+  std::int64_t allowed = 0; ///< of them, by the rule's budget
   /// Chained: elements left out of an exact comparison, since the reference says that they differ
   /// because the inputs do.
   std::int64_t moved = 0;
   std::optional<double> worst_abs;
   std::optional<double> worst_rel;
+  std::optional<double> relative_l2;       ///< of the error to want, where both are finite
+  std::optional<double> relative_l2_limit; ///< of the rule
   std::optional<std::int64_t> ulp_max;
+  std::optional<std::int64_t> ulp_p99;
+  std::vector<std::int64_t> ulp_histogram; ///< elements 0, 1, 2 to 3, 4 to 7, ... steps apart
+  std::vector<std::int64_t> ulp_at;        ///< first that is ulp_max apart
+  std::vector<ReportAnomaly> anomalies;    ///< kinds that occur
+  std::vector<AxisMap> map;                ///< of the mismatches, an entry an axis; empty: none
+  std::vector<SamplePair> samples;         ///< mismatches, at most kSamples, row-major
+  std::optional<ReportQuantised> quantised;
+  std::optional<ReportTies> ties;
   std::vector<std::int64_t> first_at; ///< first mismatch in row-major order; empty: none
   std::vector<std::int64_t> worst_at; ///< empty: no element differs
   std::optional<Sample> got;          ///< at first_at, else at worst_at
@@ -65,6 +143,8 @@ struct ReportLine {
   std::string hint;          ///< a likely cause
   std::string reproduce;     ///< command line
   std::optional<double> time_us;
+
+  double wrong_percent() const; ///< mismatches of elements
 };
 
 /// One file of the run.
@@ -84,7 +164,9 @@ struct ReportFile {
 struct Summary {
   std::int64_t operations = 0;  ///< that ran
   std::int64_t comparisons = 0; ///< of tensors
+  std::int64_t passed = 0;      ///< lines
   std::int64_t not_passed = 0;  ///< lines that are neither pass nor skipped
+  std::int64_t waived = 0;      ///< of them
   std::int64_t mismatches = 0;  ///< elements outside their gate
   std::optional<double> worst_used;
   double time_us = 0; ///< of the kernels
@@ -102,7 +184,7 @@ struct Report {
   std::vector<std::string> warnings;
   std::int64_t files_left_out = 0; ///< not replayed, since one before them failed
 
-  /// The worst of all files: error, unsupported, fail, held, pass, skipped in this order.
+  /// The worst of all files: error, unsupported, fail, held, waived, pass, skipped in this order.
   Verdict verdict() const;
   Summary summary() const;
   Summary summary(const std::string& file) const;
@@ -115,6 +197,8 @@ struct TextOptions {
 
 std::string to_text(const Report& report, const TextOptions& options);
 std::string to_json(const Report& report);
+std::string to_junit(const Report& report);    ///< one test an operation
+std::string to_markdown(const Report& report); ///< a summary that fits a comment
 
 /// Writes a report to `path`, whole or not at all.
 Status write_report(const std::string& path, const std::string& contents);

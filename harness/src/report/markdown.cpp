@@ -1,0 +1,123 @@
+// Markdown for a comment on a pull request: the verdict, what did not pass, the first failure.
+#include <algorithm>
+
+#include "format.hpp"
+
+namespace dsakit::harness {
+namespace {
+
+// A comment holds 65,536 characters; the rest is in the other formats.
+constexpr std::size_t kRows = 20;
+constexpr std::size_t kCell = 200;
+constexpr std::size_t kDetails = 8000;
+
+/// At most `size` bytes, cut between characters.
+std::string cut(std::string text, std::size_t size) {
+  if (text.size() <= size) return text;
+  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80)
+    --size;
+  return text.substr(0, size) + "...";
+}
+
+/// Text of one cell of a table, nothing in it is markup.
+std::string cell(const std::string& text) {
+  std::string result;
+  for (const char c : cut(text, kCell))
+    if (c == '\n' || c == '\r')
+      result += ' ';
+    else if (std::string_view("|`<>*_\\[]").find(c) != std::string_view::npos)
+      result += std::string("\\") + c;
+    else
+      result += c;
+  return result;
+}
+
+std::string row(const std::vector<std::string>& cells) {
+  std::string text = "|";
+  for (const std::string& of : cells)
+    text += " " + cell(of) + " |";
+  return text + "\n";
+}
+
+std::string heading(const std::vector<std::string>& columns) {
+  std::string text = row(columns) + "|";
+  for (std::size_t i = 0; i < columns.size(); ++i)
+    text += "---|";
+  return text + "\n";
+}
+
+std::string shown(Verdict verdict) {
+  return verdict == Verdict::fail ? "FAIL" : std::string(name(verdict));
+}
+
+/// Those that did not pass first, in order.
+std::string files(const Report& report) {
+  std::string text = heading({"file", "operations", "compared", "wrong", "worst used", "result"});
+  std::vector<const ReportFile*> order;
+  for (const ReportFile& file : report.files)
+    order.push_back(&file);
+  std::stable_partition(order.begin(), order.end(),
+                        [](const ReportFile* file) { return failed(file->verdict); });
+  for (std::size_t i = 0; i < std::min(order.size(), kRows); ++i) {
+    const Summary summary = report.summary(order[i]->file);
+    text += row({order[i]->file, std::to_string(summary.operations),
+                 std::to_string(summary.comparisons), count(summary.mismatches),
+                 short_number(summary.worst_used), shown(order[i]->verdict)});
+  }
+  return text + (order.size() > kRows ? "\nMore files are in the other formats.\n" : "");
+}
+
+std::string not_passed(const Report& report) {
+  std::string text;
+  std::size_t rows = 0;
+  for (const ReportLine& line : report.lines) {
+    if (line.verdict == Verdict::pass || line.verdict == Verdict::skipped) continue;
+    if (++rows > kRows) continue;
+    text += row({line.file, std::to_string(line.step), line.operation, line.tensor,
+                 line.subject + "/" + line.against, line.gate, short_number(line.used),
+                 count(line.mismatches),
+                 shown(line.verdict) + (line.reason.empty() ? "" : ": " + line.reason)});
+  }
+  if (text.empty()) return {};
+  return "\n" +
+         heading({"file", "step", "operation", "tensor", "compared", "gate", "used", "wrong",
+                  "result"}) +
+         text + (rows > kRows ? "\nMore of them are in the other formats.\n" : "");
+}
+
+/// A fence longer than any run of backticks inside.
+std::string fenced(const std::string& text) {
+  std::string fence = "```";
+  while (text.find(fence) != std::string::npos)
+    fence += '`';
+  return fence + "\n" + text + fence + "\n";
+}
+
+std::string first_failure(const Report& report) {
+  const auto line = std::find_if(report.lines.begin(), report.lines.end(),
+                                 [](const ReportLine& l) { return failed(l.verdict); });
+  if (line == report.lines.end()) return {};
+  std::string text = cut(title(*line) + "\n" + details(*line, true), kDetails);
+  if (text.back() != '\n') text += '\n';
+  return "\n" + fenced(text);
+}
+
+} // namespace
+
+std::string to_markdown(const Report& report) {
+  const Summary summary = report.summary();
+  std::string text =
+      "### dsakit " + report.verb + ": " + shown(report.verdict()) + "\n\n" +
+      plural(summary.comparisons, "comparison") + ", " + std::to_string(summary.passed) +
+      " passed, " + std::to_string(summary.not_passed) + " not, " + std::to_string(summary.waived) +
+      " of them waived; dsakit " + cell(report.environment.version);
+  if (!report.device.empty()) text += " on " + cell(report.environment.device);
+  if (report.device == "host") text += ": a model of AMD lanes on this CPU, no AMD hardware";
+  text += "\n\n" + files(report) + not_passed(report) + first_failure(report);
+  if (!report.warnings.empty()) text += "\n";
+  for (std::size_t i = 0; i < std::min(report.warnings.size(), kRows); ++i)
+    text += "- warning: " + cell(report.warnings[i]) + "\n";
+  return text;
+}
+
+} // namespace dsakit::harness
