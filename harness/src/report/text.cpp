@@ -167,13 +167,18 @@ private:
     const std::vector<const ReportLine*> lines = lines_of(file.file);
     std::vector<std::vector<std::string>> rows;
     std::vector<std::string> left_out;
+    std::set<std::string> reference_only;
     rows.push_back(
         {"tensor", "compared", "gate", "used", "wrong", "abs", "rel", "worst at", "ulp", "result"});
     std::string heading;
     std::vector<std::pair<std::size_t, std::string>> headings; // before which row
     for (const ReportLine* line : lines) {
       if (line->verdict == Verdict::skipped) {
-        left_out.push_back(line->operation);
+        if (line->tensor.empty())
+          left_out.push_back(line->operation);
+        else
+          reference_only.insert(line->operation + ", step " + std::to_string(line->step) + ": " +
+                                line->reason);
         continue;
       }
       const std::string operation = operation_heading(*line, lines);
@@ -187,6 +192,8 @@ private:
            result(line->verdict) + (line->moved ? ", " + count(line->moved) + " moved" : "")});
     }
     if (rows.size() > 1) insert_headings(table(rows, "  "), headings);
+    for (const std::string& operation : reference_only)
+      text_ += operation + "\n";
     if (!left_out.empty()) {
       std::sort(left_out.begin(), left_out.end());
       left_out.erase(std::unique(left_out.begin(), left_out.end()), left_out.end());

@@ -80,6 +80,9 @@ public:
   /// Which elements a right answer may hold where an output has several (gate topk_set); bad_input
   /// where the operation has one right answer alone.
   virtual Result<Mask> valid_set(const OperationData& data, const Tensor& output) const;
+  /// Why no kernel is meant to serve this contract: the reference alone is compared, and run is not
+  /// called. Empty: one is.
+  virtual std::string reference_only(const OperationData&) const { return ""; }
   /// Uploads the inputs, poisons the outputs, launches and downloads.
   virtual Result<KernelRun> run(const OperationData& data, optimized::Device& device) const = 0;
 };
