@@ -47,6 +47,11 @@ harness::RecordedTensor draw_slots(std::int64_t rows, std::int64_t k, std::int64
 void draw_topk(TinyRecording& r, Draw& d) {
   // A producer with an order and ties of its own: any valid set, in any order.
   const bool open = d.one_in(4);
+  const std::int64_t world = d.one_in(2) ? d.any<std::int64_t>({1, 2, 3, 8}) : 0; // 0: no ranks
+  if (world) {
+    r.contract["dcp_world"] = std::to_string(world);
+    r.contract["dcp_interleave"] = d.any({"1", "3", "16", "64"});
+  }
   r.contract["tie_rule"] = open ? "unspecified" : "smaller_index";
   r.contract["topk_order"] = open ? "unspecified" : d.any({"rank", "ascending"});
   const std::int64_t rows = d.count(6), columns = d.one_in(8) ? 3000 : d.between(1, 300);
@@ -64,6 +69,7 @@ void draw_topk(TinyRecording& r, Draw& d) {
   op.inputs["row_lens"] = tensor(Dtype::int32, {rows}, row_lens);
   auto& indices = op.outputs[open ? "topk_indices.other" : "topk_indices"];
   indices = to_fill(Dtype::int32, {rows, k});
+  if (world) indices.attributes["dcp_rank"] = std::to_string(d.below(world));
   if (open)
     indices.attributes["output"] = "topk_indices";
   else if (d.one_in(2))
@@ -156,12 +162,6 @@ void draw_sparse_attention(TinyRecording& r, Draw& d) {
   op.outputs = {{"latent", latent}, {"lse", lse}};
 }
 
-void draw_dcp_topk_merge(TinyRecording& r, Draw& d) {
-  r.contract["topk_order"] = d.any({"rank", "ascending"});
-  const std::int64_t ranks = d.any<std::int64_t>({1, 2, 3, 8}), rows = d.count(5);
-  const std::int64_t k = d.one_in(8) ? 1000 : d.between(1, 90);
-  const std::int64_t padding = d.any<std::int64_t>({0, 9, 2}); // one in so many; 0: none
-  std::vector<float> scores(static_cast<std::size_t>(ranks * rows * k));
 void draw_sparse_attention_dense(TinyRecording& r, Draw& d) {
   r.contract["mla_record"] = "bf16_576";
   r.config["softmax_scale"] = d.any({"0.07216878364870322", "0.0416666667", "0.5"});
@@ -175,6 +175,12 @@ void draw_sparse_attention_dense(TinyRecording& r, Draw& d) {
   op.outputs["latent"].attributes["accumulation"] = d.any({"exact", "fp32"});
 }
 
+void draw_dcp_topk_merge(TinyRecording& r, Draw& d) {
+  r.contract["topk_order"] = d.any({"rank", "ascending"});
+  const std::int64_t ranks = d.any<std::int64_t>({1, 2, 3, 8}), rows = d.count(5);
+  const std::int64_t k = d.one_in(8) ? 1000 : d.between(1, 90);
+  const std::int64_t padding = d.any<std::int64_t>({0, 9, 2}); // one in so many; 0: none
+  std::vector<float> scores(static_cast<std::size_t>(ranks * rows * k));
   std::vector<std::int32_t> indices(scores.size());
   for (std::int64_t row = 0; row < rows; ++row) {
     const auto positions = d.permutation(ranks * k);

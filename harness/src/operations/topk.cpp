@@ -1,4 +1,5 @@
-// topk: positions of the k largest logits of each row (spec 2.10, 11).
+// topk: positions of the k largest logits of each row, of one rank under decode context parallelism
+// (spec 2.10, 6, 11).
 #include "dsakit/optimized/topk.hpp"
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <set>
 
 #include "adapters.hpp"
+#include "dcp_rank.hpp"
 #include "dsakit/reference/topk.hpp"
 #include "launch.hpp"
 
@@ -45,7 +47,8 @@ struct Row {
 
   /// Marks what the set of `k` positions may hold: each at most once, none below the threshold, of
   /// those that tie with it no more than there are places for, and -1 in the places left over.
-  void mark(const std::int32_t* positions, std::int64_t k, std::uint8_t* valid) const {
+  void mark(const std::int32_t* positions, std::int64_t k, const reference::DcpRank& dcp,
+            std::uint8_t* valid) const {
     std::set<std::int32_t> taken;
     std::int64_t padding = k - wanted;
     std::int64_t ties = threshold_positions;
@@ -53,12 +56,15 @@ struct Row {
       const std::int32_t position = positions[i];
       if (position == -1) {
         valid[i] = padding-- > 0;
-      } else if (position < 0 || position >= length || !taken.insert(position).second ||
-                 scores_higher(threshold, scores[position])) {
-        valid[i] = 0;
-      } else {
-        valid[i] = scores_higher(scores[position], threshold) || ties-- > 0;
+        continue;
       }
+      const bool held = position >= 0 && reference::dcp_owner(dcp, position) == dcp.rank;
+      const std::int64_t index = held ? reference::dcp_local_index(dcp, position) : length;
+      if (index >= length || !taken.insert(position).second ||
+          scores_higher(threshold, scores[index]))
+        valid[i] = 0;
+      else
+        valid[i] = scores_higher(scores[index], threshold) || ties-- > 0;
     }
   }
 };
@@ -68,6 +74,8 @@ public:
   Result<std::vector<Expected>> reference(const OperationData& data) const override {
     const auto order = order_of(data);
     DSAKIT_TRY(order);
+    const auto dcp = rank_of(data, "topk_indices");
+    DSAKIT_TRY(dcp);
     const Tensor& logits = data.input("logits");
     Expected indices;
     indices.output = "topk_indices";
@@ -75,7 +83,7 @@ public:
     DSAKIT_TRY(reference::topk(logits.as<float>(), logits.shape[0], logits.shape[1], nullptr,
                                data.input("row_lens").as<std::int32_t>(),
                                indices.value.tensor.shape[1], *order,
-                               indices.value.tensor.as<std::int32_t>()));
+                               indices.value.tensor.as<std::int32_t>(), *dcp));
     std::vector<Expected> outputs;
     if (data.find_output("dcp_scores")) {
       Expected scores;
@@ -83,7 +91,7 @@ public:
       scores.value.tensor = Tensor(Dtype::float32, indices.value.tensor.shape);
       reference::dcp_scores(logits.as<float>(), logits.shape[0], logits.shape[1], nullptr,
                             indices.value.tensor.as<std::int32_t>(), indices.value.tensor.shape[1],
-                            scores.value.tensor.as<float>());
+                            scores.value.tensor.as<float>(), *dcp);
       outputs.push_back(std::move(scores));
     }
     outputs.push_back(std::move(indices));
@@ -91,19 +99,23 @@ public:
   }
 
   Result<Mask> valid_set(const OperationData& data, const Tensor& indices) const override {
+    const auto dcp = rank_of(data, "topk_indices");
+    DSAKIT_TRY(dcp);
     const Tensor& logits = data.input("logits");
     const auto* row_lens = data.input("row_lens").as<std::int32_t>();
     const std::int64_t k = indices.shape[1];
     Mask valid(static_cast<std::size_t>(indices.elements()));
     for (std::int64_t r = 0; r < indices.shape[0]; ++r)
       Row(logits.as<float>() + r * logits.shape[1], row_lens[r], k)
-          .mark(indices.as<std::int32_t>() + r * k, k, valid.data() + r * k);
+          .mark(indices.as<std::int32_t>() + r * k, k, *dcp, valid.data() + r * k);
     return valid;
   }
 
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
     const auto order = order_of(data);
     DSAKIT_TRY(order);
+    const auto dcp = rank_of(data, "topk_indices");
+    DSAKIT_TRY(dcp);
     const Tensor& logits = data.input("logits");
     const auto device_logits = DeviceBuffer::upload(device, logits);
     DSAKIT_TRY(device_logits);
@@ -127,6 +139,9 @@ public:
     params.rows = logits.shape[0];
     params.k = static_cast<std::int32_t>(indices.shape[1]);
     params.order = *order;
+    params.dcp_world = static_cast<std::int32_t>(dcp->world);
+    params.dcp_interleave = static_cast<std::int32_t>(dcp->interleave);
+    params.dcp_rank = static_cast<std::int32_t>(dcp->rank);
 
     auto run = launch(device, params);
     DSAKIT_TRY(run);
