@@ -11,7 +11,7 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// Short rows, ties, NaN and -0 among the scores that a rank offers.
+/// Short rows, ties, NaN and -0 among the scores that rank 1 of 2 offers.
 void local_topk(Golden& golden) {
   Random random(31);
   constexpr std::int64_t kRows = 5, kColumns = 70, kK = 12;
@@ -26,10 +26,12 @@ void local_topk(Golden& golden) {
                          ? value
                          : std::numeric_limits<float>::max());
   }
+  RecordedTensor indices = empty(Dtype::int32, {kRows, kK}, {"row", "k"});
+  indices.attributes["dcp_rank"] = "1";
   golden.add("topk",
              {{"logits", tensor(Dtype::float32, {kRows, kColumns}, {"row", "key"}, logits)},
               {"row_lens", tensor(Dtype::int32, {kRows}, {"row"}, lengths)}},
-             {{"topk_indices", empty(Dtype::int32, {kRows, kK}, {"row", "k"})},
+             {{"topk_indices", indices},
               {"dcp_scores", empty(Dtype::float32, {kRows, kK}, {"row", "k"})}});
 }
 

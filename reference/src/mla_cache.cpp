@@ -41,14 +41,15 @@ Record make_record(const MlaQuant& contract, const std::uint16_t* kv_c, const st
 
 } // namespace
 
-Status check_mla_cache(std::int64_t page_size, std::int64_t page_stride,
-                       std::int64_t record_stride) {
+Status check_mla_cache(std::int64_t page_size, std::int64_t page_stride, std::int64_t record_stride,
+                       MlaRecord record) {
+  const std::int64_t bytes = record == MlaRecord::fp8_ds_mla ? kMlaRecord : kMlaDenseRow;
   if (page_size < 1)
     return bad_input("page_size: found " + std::to_string(page_size) + ", want at least 1");
-  if (record_stride < kMlaRecord)
+  if (record_stride < bytes)
     return bad_input("mla_cache record stride: found " + std::to_string(record_stride) +
-                     " bytes, want at least " + std::to_string(kMlaRecord));
-  const std::int64_t page_bytes = (page_size - 1) * record_stride + kMlaRecord;
+                     " bytes, want at least " + std::to_string(bytes));
+  const std::int64_t page_bytes = (page_size - 1) * record_stride + bytes;
   if (page_stride < page_bytes)
     return bad_input("mla_cache page stride: found " + std::to_string(page_stride) +
                      " bytes, want at least " + std::to_string(page_bytes));

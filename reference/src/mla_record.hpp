@@ -12,8 +12,8 @@ inline constexpr std::int64_t kMlaScaleOffset = kMlaLatent;
 inline constexpr std::int64_t kMlaPeOffset = kMlaScaleOffset + kMlaLatent / kMlaTile * 4;
 
 /// bad_input where records would overlap or leave their page.
-Status check_mla_cache(std::int64_t page_size, std::int64_t page_stride,
-                       std::int64_t record_stride);
+Status check_mla_cache(std::int64_t page_size, std::int64_t page_stride, std::int64_t record_stride,
+                       MlaRecord record = MlaRecord::fp8_ds_mla);
 
 template <class Byte>
 Byte* record_of(const MlaCache<Byte>& cache, std::int64_t slot) {

@@ -5,11 +5,13 @@
 #include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numbers>
 #include <vector>
 
 #include "activation.hpp"
+#include "dsakit/reference/formats.hpp"
 #include "matrix.hpp"
 #include "mla_record.hpp"
 
@@ -36,6 +38,14 @@ Matrix<Value> load_queries(const SparseAttention& in, std::int64_t token) {
   return queries;
 }
 
+void read_dense_row(const std::uint8_t* row, float* values) {
+  for (std::int64_t d = 0; d < kDim; ++d) {
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, row + 2 * d, sizeof bits);
+    values[d] = bf16_to_float(bits);
+  }
+}
+
 /// [valid slots, 576] the records in a token's slots [first, last), without the invalid ones.
 template <class Value>
 Matrix<Value> load_keys(const SparseAttention& in, std::int64_t token, std::int64_t first,
@@ -46,11 +56,20 @@ Matrix<Value> load_keys(const SparseAttention& in, std::int64_t token, std::int6
     if (slot >= 0 && slot < in.cache.pages * in.cache.page_size) valid.push_back(slot);
   }
   Matrix<float> keys(std::ssize(valid), kDim);
-  for (Eigen::Index j = 0; j < keys.rows(); ++j)
-    read_mla_record(in.mla_fp8_encoding, in.mla_scale_read,
-                    record_of(in.cache, valid[static_cast<std::size_t>(j)]), keys.row(j).data(),
-                    in.activation_dtype);
+  for (Eigen::Index j = 0; j < keys.rows(); ++j) {
+    const std::uint8_t* record = record_of(in.cache, valid[static_cast<std::size_t>(j)]);
+    if (in.mla_record == MlaRecord::bf16_576)
+      read_dense_row(record, keys.row(j).data());
+    else
+      read_mla_record(in.mla_fp8_encoding, in.mla_scale_read, record, keys.row(j).data(),
+                      in.activation_dtype);
+  }
   return keys.cast<Value>();
+}
+
+Status check_cache(const SparseAttention& in) {
+  return check_mla_cache(in.cache.page_size, in.cache.page_stride, in.cache.record_stride,
+                         in.mla_record);
 }
 
 /// Everything about one token in double.
@@ -143,7 +162,7 @@ struct OnlineSoftmax {
 } // namespace
 
 Status sparse_attention_exact(const SparseAttention& in, double* latent, double* lse) {
-  DSAKIT_TRY(check_mla_cache(in.cache.page_size, in.cache.page_stride, in.cache.record_stride));
+  DSAKIT_TRY(check_cache(in));
   tbb::parallel_for(std::int64_t{0}, in.tokens, [&](std::int64_t token) {
     const Attention a = attend(in, token);
     const Matrix<double> out = a.probabilities * a.values();
@@ -157,7 +176,7 @@ Status sparse_attention_exact(const SparseAttention& in, double* latent, double*
 Status sparse_attention(const SparseAttention& in, std::uint16_t* latent, float* lse,
                         const AttentionRounding& rounding) {
   constexpr std::int64_t kBlock = 16; // slots of a step of the online softmax (spec 5.2)
-  DSAKIT_TRY(check_mla_cache(in.cache.page_size, in.cache.page_stride, in.cache.record_stride));
+  DSAKIT_TRY(check_cache(in));
   const auto scale = static_cast<float>(in.softmax_scale);
   const auto base = static_cast<float>(in_base(in.lse_base));
   tbb::parallel_for(std::int64_t{0}, in.tokens, [&](std::int64_t token) {
@@ -184,7 +203,7 @@ Status sparse_attention(const SparseAttention& in, std::uint16_t* latent, float*
 }
 
 Status sparse_attention_bound(const SparseAttention& in, double* latent, double* lse) {
-  DSAKIT_TRY(check_mla_cache(in.cache.page_size, in.cache.page_stride, in.cache.record_stride));
+  DSAKIT_TRY(check_cache(in));
   tbb::parallel_for(std::int64_t{0}, in.tokens, [&](std::int64_t token) {
     const Attention a = attend(in, token);
     const PerHead<double> score_error =
@@ -209,7 +228,7 @@ Status sparse_attention_bound(const SparseAttention& in, double* latent, double*
 }
 
 Status sparse_attention_exact_bound(const SparseAttention& in, double* latent, double* lse) {
-  DSAKIT_TRY(check_mla_cache(in.cache.page_size, in.cache.page_stride, in.cache.record_stride));
+  DSAKIT_TRY(check_cache(in));
   tbb::parallel_for(std::int64_t{0}, in.tokens, [&](std::int64_t token) {
     const Attention a = attend(in, token);
     const PerHead<double> noise =

@@ -41,13 +41,19 @@ std::vector<std::int32_t> best(const float* scores, std::int64_t length, std::in
 }
 
 Status check(std::int64_t rows, std::int64_t columns, const std::int32_t* row_starts,
-             const std::int32_t* row_ends) {
+             const std::int32_t* row_ends, const DcpRank& dcp) {
+  DSAKIT_TRY(check_dcp_rank(dcp));
   for (std::int64_t row = 0; row < rows; ++row) {
     const Window window = window_of(row_starts, row_ends, row);
     if (window.length() > 0 && (window.start < 0 || window.end > columns))
       return bad_input("columns of row " + std::to_string(row) + ": found [" +
                        std::to_string(window.start) + ", " + std::to_string(window.end) +
                        "), want within [0, " + std::to_string(columns) + ")");
+    if (window.length() <= 0) continue;
+    const std::int64_t last = dcp_global_position(dcp, window.length() - 1);
+    if (last > std::numeric_limits<std::int32_t>::max())
+      return bad_input("last position of row " + std::to_string(row) + ": found " +
+                       std::to_string(last) + ", want an int32");
   }
   return {};
 }
@@ -68,32 +74,35 @@ std::int64_t slot_of(std::int64_t position, const BlockTable& block_table, std::
 
 Status topk(const float* logits, std::int64_t rows, std::int64_t columns,
             const std::int32_t* row_starts, const std::int32_t* row_ends, std::int64_t k,
-            TopkOrder order, std::int32_t* topk_indices) {
-  DSAKIT_TRY(check(rows, columns, row_starts, row_ends));
+            TopkOrder order, std::int32_t* topk_indices, const DcpRank& dcp) {
+  DSAKIT_TRY(check(rows, columns, row_starts, row_ends, dcp));
   tbb::parallel_for(std::int64_t{0}, rows, [&](std::int64_t row) {
     const Window window = window_of(row_starts, row_ends, row);
     std::int32_t* out = topk_indices + row * k;
+    std::vector<std::int32_t> taken(
+        static_cast<std::size_t>(std::clamp<std::int64_t>(window.length(), 0, k)));
     if (window.length() <= k) { // all of them, whatever they score
-      const std::int64_t taken = std::max<std::int64_t>(window.length(), 0);
-      std::iota(out, out + taken, 0);
-      std::fill(out + taken, out + k, -1);
-      return;
+      std::iota(taken.begin(), taken.end(), 0);
+    } else {
+      taken = best(logits + row * columns + window.start, window.length(), k);
+      if (order == TopkOrder::ascending) std::sort(taken.begin(), taken.end());
     }
-    auto positions = best(logits + row * columns + window.start, window.length(), k);
-    if (order == TopkOrder::ascending) std::sort(positions.begin(), positions.end());
-    std::copy(positions.begin(), positions.end(), out);
+    std::fill_n(out, k, -1);
+    for (const std::int32_t index : taken)
+      *out++ = static_cast<std::int32_t>(dcp_global_position(dcp, index));
   });
   return {};
 }
 
 void dcp_scores(const float* logits, std::int64_t rows, std::int64_t columns,
                 const std::int32_t* row_starts, const std::int32_t* topk_indices, std::int64_t k,
-                float* scores) {
+                float* scores, const DcpRank& dcp) {
   for (std::int64_t i = 0; i < rows * k; ++i) {
     const std::int64_t row = i / k;
     const std::int64_t start = row_starts ? row_starts[row] : 0;
-    scores[i] = topk_indices[i] < 0 ? -std::numeric_limits<float>::infinity()
-                                    : logits[row * columns + start + topk_indices[i]];
+    scores[i] = topk_indices[i] < 0
+                    ? -std::numeric_limits<float>::infinity()
+                    : logits[row * columns + start + dcp_local_index(dcp, topk_indices[i])];
   }
 }
 

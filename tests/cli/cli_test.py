@@ -471,6 +471,16 @@ class Record(CliTest):
         told = self.expect(PASS, "info", self.file("once")).stdout
         self.assertNotIn(str(self.folder), told.replace(str(self.file("once")), ""))
 
+    def test_a_rank_of_context_parallelism_replays_fed_and_chained(self):
+        self.expect(PASS, *self.arguments("rank"), "--dcp", 4, "--dcp-interleave", 16)
+        for mode in ("fed", "chained"):
+            done = self.expect(PASS, "replay", "--mode", mode, "--format", "json", self.file("rank"))
+            operations = {line["operation"] for line in json.loads(done.stdout)["operations"]}
+            self.assertLessEqual({"topk", "dcp_topk_merge", "topk_slots", "dcp_attention_merge"}, operations)
+        told = self.expect(PASS, "info", self.file("rank")).stdout
+        self.assertIn("--dcp 4 --dcp-interleave 16", told)
+        self.assertIn("dcp_world", told)
+
     def test_a_terminal_sees_progress(self):
         leader, follower = pty.openpty()
         process = subprocess.Popen([DSAKIT, *map(str, self.arguments("x"))], stderr=follower,
@@ -506,6 +516,8 @@ class Record(CliTest):
         self.expect_bad(*self.arguments("x", "prefill:65537"), says=["a request of 65537 tokens, want at most the model's 65536"])
         self.expect_bad(*self.arguments("x"), "--weights", self.folder / "none", says=["no .safetensors file"])
         self.expect_bad(*self.arguments("x"), "--layer", 3, says=["--weights"])
+        self.expect_bad(*self.arguments("x"), "--dcp-interleave", 2, says=["--dcp"])
+        self.expect_bad(*self.arguments("x"), "--dcp", 0, says=["decode_context_parallel_size: found 0"])
         self.config.write_text(json.dumps({**self.CONFIG, "rope_scaling": {"rope_type": "yarn"}}))
         self.expect_bad(*self.arguments("x"), says=["rope_scaling: factor: found none"])
         self.config = "kimi-k3"

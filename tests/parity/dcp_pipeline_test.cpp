@@ -12,6 +12,7 @@
 #include "dsakit/optimized/sparse_attention.hpp"
 #include "dsakit/optimized/topk.hpp"
 #include "dsakit/optimized/topk_slots.hpp"
+#include "dsakit/reference/mxfp4_logits.hpp"
 #include "support/dcp_problem.hpp"
 #include "support/devices.hpp"
 #include "support/run_kernel.hpp"
@@ -28,33 +29,26 @@ public:
   explicit KernelSteps(optimized::Device& device) : device_(device) {}
 
   void logits(const DcpProblem& p, const DcpShard& shard, Floats& logits) {
-    OnDevice<std::uint8_t> q(device_, p.index_q), cache(device_, shard.index_cache);
+    OnDevice<std::uint8_t> q(device_, p.index_q), q_scale(device_, p.q_scale);
     OnDevice<float> weights(device_, p.weights), out(device_, logits);
-    OnDevice<std::int32_t> table(device_, shard.table), lens(device_, shard.row_lens),
-        request(device_, p.row_request);
-    optimized::IndexLogitsDecodeParams params{};
-    params.q = q.data();
-    params.cache = cache.data();
-    params.weights = weights.data();
-    params.block_table = table.data();
-    params.row_lens = lens.data();
-    params.row_request = request.data();
-    params.logits = out.data();
-    params.q_stride = p.index_heads * 128;
-    params.weights_stride = p.index_heads;
-    params.table_stride = shard.columns;
-    params.logits_stride = shard.longest;
-    params.page_stride = p.page_size * 132;
-    params.rows = p.rows();
-    params.pages = shard.pages;
-    params.heads = static_cast<std::int32_t>(p.index_heads);
-    params.page_size = static_cast<std::int32_t>(p.page_size);
-    params.requests = static_cast<std::int32_t>(p.requests());
-    params.table_columns = static_cast<std::int32_t>(shard.columns);
-    params.columns = static_cast<std::int32_t>(shard.longest);
-    params.encoding = p.encoding;
-    params.layout = p.layout;
-    launch(params);
+    OnDevice<std::uint16_t> raw_weights(device_, p.raw_weights);
+    if (p.mxfp4) {
+      optimized::IndexLogitsDecodeMxfp4Params params{};
+      params.q_packed = q.data();
+      params.q_scale = q_scale.data();
+      params.weights = raw_weights.data();
+      params.q_stride = p.index_heads * 64;
+      params.q_scale_stride = p.index_heads * 4;
+      params.weight_scale = reference::mxfp4_weight_scale(p.index_heads);
+      score(p, shard, params, out);
+    } else {
+      optimized::IndexLogitsDecodeParams params{};
+      params.q = q.data();
+      params.weights = weights.data();
+      params.q_stride = p.index_heads * 128;
+      params.encoding = p.encoding;
+      score(p, shard, params, out);
+    }
     const float unwritten = logits.empty() ? 0 : logits[0];
     logits = out.values();
     for (std::size_t row = 0; row < shard.row_lens.size(); ++row)
@@ -78,6 +72,9 @@ public:
     params.rows = p.rows();
     params.k = static_cast<std::int32_t>(p.k);
     params.order = p.order;
+    params.dcp_world = static_cast<std::int32_t>(shard.dcp.world);
+    params.dcp_interleave = static_cast<std::int32_t>(shard.dcp.interleave);
+    params.dcp_rank = static_cast<std::int32_t>(shard.dcp.rank);
     launch(params);
     indices = out.values();
     scores = selected.values();
@@ -176,6 +173,32 @@ public:
   }
 
 private:
+  /// With what both formats' parameters name alike.
+  template <class Params>
+  void score(const DcpProblem& p, const DcpShard& shard, Params params, OnDevice<float>& out) {
+    OnDevice<std::uint8_t> cache(device_, shard.index_cache);
+    OnDevice<std::int32_t> table(device_, shard.table), lens(device_, shard.row_lens),
+        request(device_, p.row_request);
+    params.cache = cache.data();
+    params.block_table = table.data();
+    params.row_lens = lens.data();
+    params.row_request = request.data();
+    params.logits = out.data();
+    params.weights_stride = p.index_heads;
+    params.table_stride = shard.columns;
+    params.logits_stride = shard.longest;
+    params.page_stride = p.index_page();
+    params.rows = p.rows();
+    params.pages = shard.pages;
+    params.heads = static_cast<std::int32_t>(p.index_heads);
+    params.page_size = static_cast<std::int32_t>(p.page_size);
+    params.requests = static_cast<std::int32_t>(p.requests());
+    params.table_columns = static_cast<std::int32_t>(shard.columns);
+    params.columns = static_cast<std::int32_t>(shard.longest);
+    params.layout = p.layout;
+    launch(params);
+  }
+
   template <class Params>
   void launch(const Params& params) {
     const Status status = run_kernel(device_, params);

@@ -31,6 +31,7 @@ struct Problem {
   std::vector<std::int32_t> row_starts = {}; // empty: 0
   std::vector<std::int32_t> row_ends = {};
   TopkOrder order = TopkOrder::rank;
+  reference::DcpRank dcp = {};
   std::int64_t logits_padding = 3; // elements between rows of logits, NaN
   std::int64_t topk_padding = 5;   // elements between rows of topk_indices
 
@@ -73,6 +74,9 @@ protected:
     params.rows = p.rows();
     params.k = static_cast<std::int32_t>(p.k);
     params.order = p.order;
+    params.dcp_world = static_cast<std::int32_t>(p.dcp.world);
+    params.dcp_interleave = static_cast<std::int32_t>(p.dcp.interleave);
+    params.dcp_rank = static_cast<std::int32_t>(p.dcp.rank);
     const Status status = testing::run_kernel(device, params);
     EXPECT_TRUE(status) << status.what();
     const std::vector<std::int32_t> padded = indices.values();
@@ -97,12 +101,55 @@ protected:
       std::vector<std::int32_t> want(static_cast<std::size_t>(p.rows() * p.k), kPoison);
       ASSERT_TRUE(reference::topk(p.logits.data(), p.rows(), p.columns,
                                   p.row_starts.empty() ? nullptr : p.row_starts.data(),
-                                  p.row_ends.data(), p.k, order, want.data()));
+                                  p.row_ends.data(), p.k, order, want.data(), p.dcp));
       testing::expect_same("topk_indices", kernel_topk(*device_, p), want,
                            static_cast<std::size_t>(p.k));
     }
   }
 };
+
+// Rows longer and shorter than k, and none; interleaves above and below the row.
+TEST_P(Topk, ARanksPositionsAreThoseOfItsRequest) {
+  std::mt19937 random(29);
+  Problem p{50, 400};
+  for (std::int64_t i = 0; i < 4 * p.columns; ++i)
+    p.logits.push_back(static_cast<float>(random() % 90)); // ties
+  p.row_ends = {400, 50, 7, 0};
+  for (const reference::DcpRank& dcp : {reference::DcpRank{2, 1, 1},
+                                        {3, 5, 2},
+                                        {8, 64, 0},
+                                        {8, 64, 7},
+                                        {4, 1000, 3},
+                                        {64, 0x40000, 63},
+                                        {1, 16, 0}}) {
+    SCOPED_TRACE(std::to_string(dcp.world) + " ranks, interleave " +
+                 std::to_string(dcp.interleave) + ", rank " + std::to_string(dcp.rank));
+    p.dcp = dcp;
+    expect_same_indices(p);
+    std::vector<float> scores, want(static_cast<std::size_t>(p.rows() * p.k));
+    const auto indices = kernel_topk(*device_, p, &scores);
+    reference::dcp_scores(p.logits.data(), p.rows(), p.columns, nullptr, indices.data(), p.k,
+                          want.data(), dcp);
+    testing::expect_same("dcp_scores", scores, want, static_cast<std::size_t>(p.k));
+  }
+}
+
+TEST_P(Topk, RanksThatDoNotExistAreRefused) {
+  const auto refusal = [&](std::int32_t world, std::int32_t interleave, std::int32_t rank) {
+    optimized::TopkParams params{};
+    params.k = 1;
+    params.dcp_world = world;
+    params.dcp_interleave = interleave;
+    params.dcp_rank = rank;
+    const Status status = testing::run_kernel(*device_, params);
+    EXPECT_EQ(status.code(), Code::unsupported);
+    return status.what().substr(status.what().find("dcp"));
+  };
+  EXPECT_EQ(refusal(0, 1, 0), "dcp_world is 0 and dcp_interleave 1, want at least 1 each");
+  EXPECT_EQ(refusal(2, 0, 0), "dcp_world is 2 and dcp_interleave 0, want at least 1 each");
+  EXPECT_EQ(refusal(2, 1, 2), "dcp_rank is 2, want 0 to 1");
+  EXPECT_EQ(refusal(2, 1, -1), "dcp_rank is -1, want 0 to 1");
+}
 
 /// Rows of one kind of score each.
 struct Scores {

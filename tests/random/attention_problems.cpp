@@ -32,11 +32,26 @@ float draw_logit(Draw& d) {
   return d.value();
 }
 
+harness::RecordedTensor draw_slots(std::int64_t rows, std::int64_t k, std::int64_t pool, Draw& d) {
+  std::vector<std::int32_t> slots;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t holes = d.any<std::int64_t>({1, 2, 9, 1000}); // one in so many; 1: all
+    for (std::int64_t i = 0; i < k; ++i)
+      slots.push_back(d.one_in(holes) ? -1 : static_cast<std::int32_t>(d.below(pool)));
+  }
+  return tensor(Dtype::int32, {rows, k}, slots);
+}
+
 } // namespace
 
 void draw_topk(TinyRecording& r, Draw& d) {
   // A producer with an order and ties of its own: any valid set, in any order.
   const bool open = d.one_in(4);
+  const std::int64_t world = d.one_in(2) ? d.any<std::int64_t>({1, 2, 3, 8}) : 0; // 0: no ranks
+  if (world) {
+    r.contract["dcp_world"] = std::to_string(world);
+    r.contract["dcp_interleave"] = d.any({"1", "3", "16", "64"});
+  }
   r.contract["tie_rule"] = open ? "unspecified" : "smaller_index";
   r.contract["topk_order"] = open ? "unspecified" : d.any({"rank", "ascending"});
   const std::int64_t rows = d.count(6), columns = d.one_in(8) ? 3000 : d.between(1, 300);
@@ -54,6 +69,7 @@ void draw_topk(TinyRecording& r, Draw& d) {
   op.inputs["row_lens"] = tensor(Dtype::int32, {rows}, row_lens);
   auto& indices = op.outputs[open ? "topk_indices.other" : "topk_indices"];
   indices = to_fill(Dtype::int32, {rows, k});
+  if (world) indices.attributes["dcp_rank"] = std::to_string(d.below(world));
   if (open)
     indices.attributes["output"] = "topk_indices";
   else if (d.one_in(2))
@@ -134,22 +150,29 @@ void draw_sparse_attention(TinyRecording& r, Draw& d) {
     append(scales.data(), 16);
     append(pe.tensor.bytes.data(), 128);
   }
-  std::vector<std::int32_t> slots;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const std::int64_t holes = d.any<std::int64_t>({1, 2, 9, 1000}); // one in so many; 1: all
-    for (std::int64_t i = 0; i < k; ++i)
-      slots.push_back(d.one_in(holes) ? -1 : static_cast<std::int32_t>(d.below(pool)));
-  }
   auto& op = r.operations["sparse_attention"];
   op.inputs["mla_query"] = bf16_tensor({rows, heads, 576}, [&] { return d.value(); });
   op.inputs["mla_cache"] = tensor(Dtype::uint8, {pages, page_size, 656}, cache);
-  op.inputs["slots"] = tensor(Dtype::int32, {rows, k}, slots);
+  op.inputs["slots"] = draw_slots(rows, k, pool, d);
   auto latent = to_fill(Dtype::bfloat16, {rows, heads, 512});
   latent.attributes = {{"accumulation", d.any({"exact", "fp32"})},
                        {"mla_scale_read", d.any({"fp32", "bf16"})}};
   auto lse = to_fill(Dtype::float32, {rows, heads});
   lse.attributes = latent.attributes;
   op.outputs = {{"latent", latent}, {"lse", lse}};
+}
+
+void draw_sparse_attention_dense(TinyRecording& r, Draw& d) {
+  r.contract["mla_record"] = "bf16_576";
+  r.config["softmax_scale"] = d.any({"0.07216878364870322", "0.0416666667", "0.5"});
+  const std::int64_t cached = d.between(1, 100), rows = d.count(4);
+  const std::int64_t heads = d.any<std::int64_t>({1, 3, 16}), k = d.between(1, 90);
+  auto& op = r.operations["sparse_attention"];
+  op.inputs["mla_query"] = bf16_tensor({rows, heads, 576}, [&] { return d.value(); });
+  op.inputs["mla_cache"] = bf16_tensor({cached, 576}, [&] { return d.value(); });
+  op.inputs["slots"] = draw_slots(rows, k, cached, d);
+  op.outputs["latent"] = to_fill(Dtype::bfloat16, {rows, heads, 512});
+  op.outputs["latent"].attributes["accumulation"] = d.any({"exact", "fp32"});
 }
 
 void draw_dcp_topk_merge(TinyRecording& r, Draw& d) {

@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "dsakit/reference/index_logits.hpp"
+#include "dsakit/reference/mxfp4_logits.hpp"
 #include "support/dcp_problem.hpp"
 
 namespace dsakit::testing {
@@ -16,24 +17,29 @@ using Floats = std::vector<float>;
 
 struct ReferenceSteps {
   static void logits(const DcpProblem& p, const DcpShard& shard, Floats& logits) {
+    const reference::IndexCache<const std::uint8_t> cache{shard.index_cache.data(), shard.pages,
+                                                          p.index_page()};
+    if (p.mxfp4) {
+      const reference::IndexLogitsDecodeMxfp4 in{
+          p.index_q.data(),     p.q_scale.data(),      p.raw_weights.data(), cache,
+          shard.block_table(p), shard.row_lens.data(), p.row_request.data(), p.rows(),
+          p.index_heads,        shard.longest,         ActivationDtype::bf16};
+      EXPECT_TRUE(reference::index_logits_decode_mxfp4<reference::Simulated>(p.mxfp4_pages(), in,
+                                                                             logits.data()));
+      return;
+    }
     const reference::IndexLogitsDecode in{
-        p.index_q.data(),
-        p.weights.data(),
-        {shard.index_cache.data(), shard.pages, p.page_size * 132},
-        shard.block_table(p),
-        shard.row_lens.data(),
-        p.row_request.data(),
-        p.rows(),
-        p.index_heads,
+        p.index_q.data(),      p.weights.data(),     cache,    shard.block_table(p),
+        shard.row_lens.data(), p.row_request.data(), p.rows(), p.index_heads,
         shard.longest};
     EXPECT_TRUE(reference::index_logits_decode<reference::Simulated>(p.pages(), in, logits.data()));
   }
   static void topk(const DcpProblem& p, const DcpShard& shard, const Floats& logits, Ids& indices,
                    Floats& scores) {
     EXPECT_TRUE(reference::topk(logits.data(), p.rows(), shard.longest, nullptr,
-                                shard.row_lens.data(), p.k, p.order, indices.data()));
+                                shard.row_lens.data(), p.k, p.order, indices.data(), shard.dcp));
     reference::dcp_scores(logits.data(), p.rows(), shard.longest, nullptr, indices.data(), p.k,
-                          scores.data());
+                          scores.data(), shard.dcp);
   }
   static void topk_merge(const DcpProblem& p, std::int64_t world, const Floats& scores,
                          const Ids& rank_indices, Ids& indices) {

@@ -25,6 +25,7 @@ void draw_topk(TinyRecording& r, Draw& draw);
 void draw_mla_cache_write(TinyRecording& r, Draw& draw);
 void draw_topk_slots(TinyRecording& r, Draw& draw);
 void draw_sparse_attention(TinyRecording& r, Draw& draw);
+void draw_sparse_attention_dense(TinyRecording& r, Draw& draw);
 void draw_dcp_topk_merge(TinyRecording& r, Draw& draw);
 void draw_dcp_attention_merge(TinyRecording& r, Draw& draw);
 void draw_qkv_a_proj(TinyRecording& r, Draw& draw);

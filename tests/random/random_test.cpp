@@ -47,7 +47,8 @@ constexpr Drawn kDrawn[] = {
     {"mla_cache_write", draw_mla_cache_write},
     {"topk_slots", draw_topk_slots},
     {"absorb_q", draw_absorb_q},
-    {"sparse_attention", draw_sparse_attention},
+    {"sparse_attention", draw_sparse_attention, "fp8_ds_mla"},
+    {"sparse_attention", draw_sparse_attention_dense, "bf16_576"},
     {"dcp_attention_merge", draw_dcp_attention_merge},
     {"absorb_v", draw_absorb_v},
     {"gate_proj", draw_gate_proj},
@@ -135,8 +136,10 @@ TEST_P(RandomProblems, Agree) {
 INSTANTIATE_TEST_SUITE_P(Operations, RandomProblems,
                          ::testing::Range(std::size_t{0}, std::size(kDrawn)), [](const auto& info) {
                            const Drawn& drawn = kDrawn[info.param];
+                           const bool first =
+                               drawn.format == find_operation(drawn.operation)->format;
                            return std::string(drawn.operation) +
-                                  (drawn.format == "mxfp4" ? "_mxfp4" : "");
+                                  (first ? "" : "_" + std::string(drawn.format));
                          });
 
 } // namespace

@@ -1,5 +1,5 @@
-// Decode under context parallelism, from keys to latents: the same problem on any number of
-// simulated ranks, with the steps of the reference or of the kernels.
+// Decode under context parallelism, from keys to latents, with either indexer: the same problem on
+// any number of simulated ranks, with the steps of the reference or of the kernels.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +17,7 @@
 #include "dsakit/reference/formats.hpp"
 #include "dsakit/reference/index_cache.hpp"
 #include "dsakit/reference/mla_cache.hpp"
+#include "dsakit/reference/mxfp4.hpp"
 #include "dsakit/reference/sparse_attention.hpp"
 #include "dsakit/reference/topk.hpp"
 
@@ -33,8 +34,12 @@ struct DcpProblem {
     };
     encoding = random() % 2 ? Fp8Encoding::e4m3fn : Fp8Encoding::e4m3fnuz;
     page_size = any({1, 3, 16, 64});
-    layout = page_size % 16 == 0 && random() % 2 ? IndexPageLayout::mfma_preshuffle
-                                                 : IndexPageLayout::block_flat;
+    mxfp4 = random() % 2;
+    const bool tiled = random() % 2 && page_size % (mxfp4 ? 64 : 16) == 0;
+    if (mxfp4)
+      layout = tiled ? IndexPageLayout::preshuffle64 : IndexPageLayout::flat;
+    else
+      layout = tiled ? IndexPageLayout::mfma_preshuffle : IndexPageLayout::block_flat;
     interleave = any({1, 2, 3, 4, 16, 64, 100});
     k = between(1, 60);
     index_heads = between(1, 5);
@@ -64,10 +69,19 @@ struct DcpProblem {
     kv_c = values(static_cast<std::int64_t>(keys()) * reference::kMlaLatent);
     k_pe = values(static_cast<std::int64_t>(keys()) * reference::kMlaPe);
     mla_query = values(rows() * heads * (reference::kMlaLatent + reference::kMlaPe));
+    const std::int64_t queries = rows() * index_heads;
+    if (mxfp4) {
+      index_q.resize(static_cast<std::size_t>(queries * reference::kMxfp4Bytes));
+      q_scale.resize(static_cast<std::size_t>(queries * reference::kMxfp4Groups));
+      EXPECT_TRUE(reference::index_query_quant_mxfp4(quant(), values(queries * 128).data(), queries,
+                                                     index_q.data(), q_scale.data()));
+      raw_weights = values(queries);
+      return;
+    }
     std::normal_distribution<float> normal;
-    for (std::int64_t i = 0; i < rows() * index_heads * 128; ++i)
+    for (std::int64_t i = 0; i < queries * 128; ++i)
       index_q.push_back(reference::encode_fp8_saturating(encoding, 8 * normal(random)));
-    for (std::int64_t i = 0; i < rows() * index_heads; ++i)
+    for (std::int64_t i = 0; i < queries; ++i)
       weights.push_back(normal(random));
   }
 
@@ -76,14 +90,18 @@ struct DcpProblem {
   std::size_t keys() const { return positions.size(); }
   float qmax() const { return encoding == Fp8Encoding::e4m3fn ? 448 : 224; }
   IndexPages pages() const { return {encoding, layout, page_size}; }
+  Mxfp4Pages mxfp4_pages() const { return {layout, page_size}; }
+  static Mxfp4Quant quant() { return {ActivationDtype::bf16, Hadamard::none}; }
+  std::int64_t index_page() const { return page_size * (mxfp4 ? 68 : 132); } ///< bytes
   std::string describe() const {
-    return std::to_string(rows()) + " rows, " + std::to_string(keys()) + " keys, k " +
-           std::to_string(k) + ", page " + std::to_string(page_size) + ", interleave " +
-           std::to_string(interleave);
+    return std::string(mxfp4 ? "MXFP4, " : "FP8, ") + std::to_string(rows()) + " rows, " +
+           std::to_string(keys()) + " keys, k " + std::to_string(k) + ", page " +
+           std::to_string(page_size) + ", interleave " + std::to_string(interleave);
   }
 
   std::mt19937 random;
-  Fp8Encoding encoding;
+  bool mxfp4;
+  Fp8Encoding encoding; ///< of the MLA cache, and of an FP8 indexer
   IndexPageLayout layout;
   std::int64_t page_size, interleave, k, index_heads, heads;
   LseBase lse_base;
@@ -93,8 +111,10 @@ struct DcpProblem {
   std::vector<std::int32_t> positions, key_request; ///< [keys]
   std::vector<std::uint16_t> index_k, kv_c, k_pe;   ///< [keys, 128], [keys, 512], [keys, 64]
   std::vector<std::uint16_t> mla_query;             ///< [rows, heads, 576]
-  std::vector<std::uint8_t> index_q;                ///< [rows, index_heads, 128]
-  std::vector<float> weights;                       ///< [rows, index_heads]
+  std::vector<std::uint8_t> index_q;                ///< [rows, index_heads, 128], MXFP4: 64
+  std::vector<float> weights;                       ///< [rows, index_heads] of FP8
+  std::vector<std::uint8_t> q_scale;                ///< [rows, index_heads, 4] of MXFP4
+  std::vector<std::uint16_t> raw_weights;           ///< [rows, index_heads] bf16, of MXFP4
 
 private:
   std::vector<std::uint16_t> values(std::int64_t n) {
@@ -117,16 +137,21 @@ struct DcpShard {
     for (std::int32_t page = 0; page < pages; ++page)
       table.push_back(page);
     std::shuffle(table.begin(), table.end(), p.random);
-    index_cache.assign(static_cast<std::size_t>(pages * p.page_size * 132), 0xA5);
+    index_cache.assign(static_cast<std::size_t>(pages * p.index_page()), 0xA5);
     mla_cache.assign(static_cast<std::size_t>(pages * p.page_size * reference::kMlaRecord), 0xA5);
 
     std::vector<std::int64_t> slots(p.keys());
     EXPECT_TRUE(reference::dcp_slot_mapping(dcp, p.positions, p.key_request.data(), block_table(p),
                                             p.page_size, slots.data()));
     const auto keys = static_cast<std::int64_t>(p.keys());
-    EXPECT_TRUE(reference::index_cache_write(
-        {p.pages(), ActivationDtype::bf16, ScaleKind::ue8m0, 1e-4f, p.qmax()}, p.index_k.data(),
-        keys, slots, {index_cache.data(), pages, p.page_size * 132}));
+    const reference::IndexCache<std::uint8_t> pool{index_cache.data(), pages, p.index_page()};
+    if (p.mxfp4)
+      EXPECT_TRUE(reference::index_cache_write_mxfp4(p.mxfp4_pages(), DcpProblem::quant(),
+                                                     p.index_k.data(), keys, slots, pool));
+    else
+      EXPECT_TRUE(reference::index_cache_write(
+          {p.pages(), ActivationDtype::bf16, ScaleKind::ue8m0, 1e-4f, p.qmax()}, p.index_k.data(),
+          keys, slots, pool));
     EXPECT_TRUE(reference::mla_cache_write({p.encoding, ActivationDtype::bf16, p.qmax()},
                                            p.kv_c.data(), p.k_pe.data(), keys, slots,
                                            mla_pages<std::uint8_t>(p)));
@@ -192,9 +217,6 @@ DcpAnswer dcp_answer(DcpProblem& p, std::vector<DcpShard>& shards, Steps& steps)
     std::vector<std::int32_t> indices(cells);
     steps.logits(p, shard, logits);
     steps.topk(p, shard, logits, indices, scores);
-    for (std::int32_t& index : indices)
-      if (index >= 0)
-        index = static_cast<std::int32_t>(reference::dcp_global_position(shard.dcp, index));
     rank_scores.insert(rank_scores.end(), scores.begin(), scores.end());
     rank_indices.insert(rank_indices.end(), indices.begin(), indices.end());
   }
@@ -228,22 +250,25 @@ struct DcpExpected {
   std::vector<double> latent, lse, latent_bound, lse_bound;
 };
 
-inline DcpExpected attended(DcpProblem& p, DcpShard& shard,
-                            const std::vector<std::int32_t>& indices) {
-  const auto lses = static_cast<std::size_t>(p.rows() * p.heads);
+inline DcpExpected attended(const reference::SparseAttention& in) {
+  const auto lses = static_cast<std::size_t>(in.tokens * in.heads);
   DcpExpected e;
   e.lse.resize(lses);
   e.latent.resize(lses * static_cast<std::size_t>(reference::kMlaLatent));
   e.lse_bound = e.lse;
   e.latent_bound = e.latent;
+  EXPECT_TRUE(reference::sparse_attention_exact(in, e.latent.data(), e.lse.data()));
+  EXPECT_TRUE(reference::sparse_attention_bound(in, e.latent_bound.data(), e.lse_bound.data()));
+  return e;
+}
+
+inline DcpExpected attended(DcpProblem& p, DcpShard& shard,
+                            const std::vector<std::int32_t>& indices) {
   std::vector<std::int32_t> slots(indices.size());
   EXPECT_TRUE(reference::topk_slots(indices.data(), p.rows(), p.k, shard.block_table(p),
                                     p.row_request.data(), p.page_size, p.page_size, slots.data(),
                                     shard.dcp));
-  const auto in = shard.attention(p, slots.data());
-  EXPECT_TRUE(reference::sparse_attention_exact(in, e.latent.data(), e.lse.data()));
-  EXPECT_TRUE(reference::sparse_attention_bound(in, e.latent_bound.data(), e.lse_bound.data()));
-  return e;
+  return attended(shard.attention(p, slots.data()));
 }
 
 /// The ranks' answers, each with its own bound B_r of the latent and L_r of the lse, merged with
@@ -251,29 +276,26 @@ inline DcpExpected attended(DcpProblem& p, DcpShard& shard,
 ///   lse:    max_r L_r, then the merge's own bound
 ///   latent: sum_r w_r (B_r + |o_r| (e^(2 max_r L_r) - 1)), then the merge's own bound
 /// the latter twice, since what is rounded may already lie in the next binade.
-inline DcpExpected dcp_expected(DcpProblem& p, std::vector<DcpShard>& shards,
-                                const std::vector<std::int32_t>& indices) {
-  if (shards.size() == 1) return attended(p, shards[0], indices);
-  std::vector<DcpExpected> ranks;
+inline DcpExpected dcp_merged(const std::vector<DcpExpected>& ranks, std::int64_t rows,
+                              std::int64_t heads, LseBase lse_base) {
   std::vector<float> rank_latent, rank_lse;
-  for (DcpShard& shard : shards) {
-    ranks.push_back(attended(p, shard, indices));
-    rank_latent.insert(rank_latent.end(), ranks.back().latent.begin(), ranks.back().latent.end());
-    rank_lse.insert(rank_lse.end(), ranks.back().lse.begin(), ranks.back().lse.end());
+  for (const DcpExpected& rank : ranks) {
+    rank_latent.insert(rank_latent.end(), rank.latent.begin(), rank.latent.end());
+    rank_lse.insert(rank_lse.end(), rank.lse.begin(), rank.lse.end());
   }
   const reference::DcpAttention in{rank_latent.data(),
                                    Dtype::float32,
                                    rank_lse.data(),
-                                   static_cast<std::int64_t>(shards.size()),
-                                   p.rows(),
-                                   p.heads,
+                                   static_cast<std::int64_t>(ranks.size()),
+                                   rows,
+                                   heads,
                                    reference::kMlaLatent,
-                                   p.lse_base};
+                                   lse_base};
   DcpExpected e = ranks[0];
   EXPECT_TRUE(reference::dcp_attention_merge_exact(in, e.latent.data(), e.lse.data(), nullptr));
   EXPECT_TRUE(reference::dcp_attention_merge_bound(in, Accumulation::fp32, e.latent_bound.data(),
                                                    e.lse_bound.data(), nullptr));
-  const double natural = p.lse_base == LseBase::e ? 1 : std::numbers::ln2;
+  const double natural = lse_base == LseBase::e ? 1 : std::numbers::ln2;
   for (std::size_t at = 0; at < e.lse.size(); ++at) {
     double of_lse = 0;
     for (const DcpExpected& rank : ranks)
@@ -290,6 +312,15 @@ inline DcpExpected dcp_expected(DcpProblem& p, std::vector<DcpShard>& shards,
     }
   }
   return e;
+}
+
+inline DcpExpected dcp_expected(DcpProblem& p, std::vector<DcpShard>& shards,
+                                const std::vector<std::int32_t>& indices) {
+  if (shards.size() == 1) return attended(p, shards[0], indices);
+  std::vector<DcpExpected> ranks;
+  for (DcpShard& shard : shards)
+    ranks.push_back(attended(p, shard, indices));
+  return dcp_merged(ranks, p.rows(), p.heads, p.lse_base);
 }
 
 /// The positions of each row in ascending order: rows are sets. -1 is padding.

@@ -16,7 +16,7 @@ namespace tiny_dcp_sizes {
 inline constexpr std::int64_t kRanks = 2, kRows = 3, kK = 4, kHeads = 2, kDim = 5;
 }
 
-/// Scores of one rank, candidates of two, the slots of rank 1, and two ranks' attention.
+/// Scores of rank 1, candidates of two, the slots of rank 1, and two ranks' attention.
 inline TinyRecording tiny_dcp() {
   using namespace tiny;
   using namespace tiny_dcp_sizes;
@@ -36,6 +36,7 @@ inline TinyRecording tiny_dcp() {
              std::vector<float>{3, 1, 2, 5, 4, 9, 1, -0.0F, kNan, 0, 2, 7, 1, 2, 3, 4, 5, 6});
   topk.inputs["row_lens"] = ids({kRows}, {6, 5, 2});
   topk.outputs["topk_indices"] = ids({kRows, kK}, {});
+  topk.outputs["topk_indices"].attributes["dcp_rank"] = "1";
   topk.outputs["dcp_scores"] = tensor<float>(Dtype::float32, {kRows, kK}, {});
 
   auto& merge = r.operations["dcp_topk_merge"];

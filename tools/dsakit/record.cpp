@@ -26,6 +26,9 @@ std::string command_of(const dsakit::harness::RecordOptions& options) {
     command += " --indexer-kv-dtype " + options.indexer_kv_dtype;
   if (options.tensor_parallel_size != 1)
     command += " --tp " + std::to_string(options.tensor_parallel_size);
+  if (options.decode_context_parallel_size != 1)
+    command += " --dcp " + std::to_string(options.decode_context_parallel_size) +
+               " --dcp-interleave " + std::to_string(options.cp_kv_cache_interleave_size);
   if (!options.weights.empty()) command += " --weights --layer " + std::to_string(options.layer);
   return command;
 }
@@ -73,6 +76,15 @@ void add_record(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   verb->add_option("--tp", options->tensor_parallel_size,
                    "record what rank 0 of so many tensor-parallel ranks sees")
+      ->type_name("N")
+      ->capture_default_str();
+  auto* ranks = verb->add_option("--dcp", options->decode_context_parallel_size,
+                                 "record what rank 0 of so many context-parallel ranks sees")
+                    ->type_name("N")
+                    ->capture_default_str();
+  verb->add_option("--dcp-interleave", options->cp_kv_cache_interleave_size,
+                   "positions in a row on one of those ranks")
+      ->needs(ranks)
       ->type_name("N")
       ->capture_default_str();
   auto* weights =

@@ -29,7 +29,7 @@ constexpr Key kKeys[] = {
     {"index_q_floor", ""},
     {"lse_base", "e 2"},
     {"mla_fp8_encoding", "e4m3fn e4m3fnuz"},
-    {"mla_record", "fp8_ds_mla bf16"},
+    {"mla_record", "fp8_ds_mla bf16_576"},
     {"mla_scale_read", "fp32 bf16"},
     {"page_size", ""},
     {"qmax", "448 240 224"},

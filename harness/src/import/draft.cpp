@@ -20,7 +20,8 @@ struct CanonicalTensor {
   std::string_view name;
   std::string_view axes;
   Merge merge;
-  bool bytes = false; ///< only where an element has one byte: MXFP4's scales, a group each
+  bool bytes = false; ///< only where an element has one byte: MXFP4's scales, a group each, and
+                      ///< fp8_ds_mla, whose dense rival has bf16
 };
 
 constexpr CanonicalTensor kCanonical[] = {
@@ -58,7 +59,8 @@ constexpr CanonicalTensor kCanonical[] = {
     {"latent", "rows,heads,dim", Merge::leading},
     {"logits", "rows,keys", Merge::leading},
     {"lse", "rows,heads", Merge::leading},
-    {"mla_cache", "pages,tokens,bytes", Merge::none},
+    {"mla_cache", "pages,tokens,bytes", Merge::none, true},
+    {"mla_cache", "cached,dim", Merge::leading},
     {"mla_query", "rows,heads,dim", Merge::leading},
     {"norm_bias", "dim", Merge::none},
     {"norm_weight", "dim", Merge::none},

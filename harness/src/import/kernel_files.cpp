@@ -265,7 +265,7 @@ Status place_topk(Draft& draft) {
 
 Status place_attention(Draft& draft) {
   const bool bf16 = draft.has("kv_cache");
-  draft.contract["mla_record"] = bf16 ? "bf16" : "fp8_ds_mla";
+  draft.contract["mla_record"] = bf16 ? "bf16_576" : "fp8_ds_mla";
   draft.contract["page_size"] = draft.metadata("page_size");
   if (!bf16) {
     draft.contract["mla_fp8_encoding"] = draft.metadata("fp8_encoding");

@@ -62,6 +62,28 @@ constexpr LayerTensor kTensors[] = {
     {"output", "o_proj/outputs/output layer/outputs/output"},
 };
 
+/// What of it is otherwise on a rank of context parallelism: its own selection and attention, as
+/// the layer's sink names them, and the merges with what the other ranks offer.
+constexpr LayerTensor kRankTensors[] = {
+    {"index_logits", ""},
+    {"ranks.0.index_logits", "LOGITS/outputs/logits topk/inputs/logits"},
+    {"ranks.0.topk_indices", "topk/outputs/topk_indices"},
+    {"ranks.0.dcp_scores", "topk/outputs/dcp_scores"},
+    {"rank_scores", "dcp_topk_merge/inputs/rank_scores"},
+    {"rank_indices", "dcp_topk_merge/inputs/rank_indices"},
+    {"topk_indices", "dcp_topk_merge/outputs/topk_indices topk_slots/inputs/topk_indices"},
+    {"topk_slots", ""},
+    {"ranks.0.topk_slots", "topk_slots/outputs/slots"},
+    {"ranks.0.compact_slots", "topk_slots/outputs/compact_slots sparse_attention/inputs/slots"},
+    {"ranks.0.counts", "topk_slots/outputs/counts"},
+    {"ranks.0.attn_latent", "sparse_attention/outputs/latent"},
+    {"ranks.0.attn_lse", "sparse_attention/outputs/lse"},
+    {"rank_latent", "dcp_attention_merge/inputs/rank_latent"},
+    {"rank_lse", "dcp_attention_merge/inputs/rank_lse"},
+    {"attn_latent", "dcp_attention_merge/outputs/latent absorb_v/inputs/latent"},
+    {"attn_lse", "dcp_attention_merge/outputs/lse"},
+};
+
 /// A weight "weights.<name>" and the input of the operation that takes it. Where a layer has one of
 /// two, the other is not in the file.
 struct LayerWeight {
@@ -291,7 +313,15 @@ std::vector<Placement> layer_placements(const std::function<bool(const std::stri
       placements.push_back({tensor, operation == "LOGITS" ? kind.logits : std::string(operation),
                             side, std::string(name)});
   };
-  for (const LayerTensor& known : kTensors) {
+  const auto of_rank = [](const LayerTensor& known) {
+    return std::any_of(std::begin(kRankTensors), std::end(kRankTensors),
+                       [&](const LayerTensor& own) { return own.tensor == known.tensor; });
+  };
+  std::vector<LayerTensor> tensors;
+  for (const LayerTensor& known : kTensors)
+    if (!kind.dcp || !of_rank(known)) tensors.push_back(known);
+  if (kind.dcp) tensors.insert(tensors.end(), std::begin(kRankTensors), std::end(kRankTensors));
+  for (const LayerTensor& known : tensors) {
     std::string_view places = known.places;
     while (!places.empty()) {
       const std::string_view place = places.substr(0, places.find(' '));

@@ -15,6 +15,7 @@ struct LayerKind {
   std::string logits; ///< index_logits_decode | index_logits_prefill
   bool mxfp4, q_lora, gate;
   std::string index_k_norm;
+  bool dcp = false; ///< of several ranks that share the keys, the first one's view
 };
 
 /// A tensor and one of its places.

@@ -15,27 +15,43 @@ namespace {
 
 constexpr std::int64_t kSlotsPerSplit = 512;
 
-Result<reference::SparseAttention> load(const OperationData& data) {
+/// Rows of bf16: the reference alone reads them.
+bool is_dense(const OperationData& data) {
+  return data.operation().format == "bf16_576";
+}
+
+/// Cache, encoding and base of fp8_ds_mla.
+Status load_records(const OperationData& data, reference::SparseAttention& in) {
   const auto encoding = parse_mla_fp8_encoding(data.contract);
   DSAKIT_TRY(encoding);
   const auto scale_read = parse_mla_scale_read(data.contract.at("mla_scale_read"));
   DSAKIT_TRY(scale_read);
   const auto lse_base = parse_lse_base(data.contract);
   DSAKIT_TRY(lse_base);
+  in.cache = mla_pages<const std::uint8_t>(data.input("mla_cache"));
+  in.mla_fp8_encoding = *encoding;
+  in.mla_scale_read = *scale_read;
+  in.lse_base = *lse_base;
+  return {};
+}
+
+Result<reference::SparseAttention> load(const OperationData& data) {
   const Tensor& q = data.input("mla_query");
   const Tensor& slots = data.input("slots");
   reference::SparseAttention in{};
   in.mla_query = q.as<std::uint16_t>();
-  in.cache = mla_pages<const std::uint8_t>(data.input("mla_cache"));
+  if (is_dense(data)) {
+    in.mla_record = reference::MlaRecord::bf16_576;
+    in.cache = dense_rows(data.input("mla_cache"));
+  } else {
+    DSAKIT_TRY(load_records(data, in));
+  }
   in.slots = slots.as<std::int32_t>();
   in.tokens = q.shape[0];
   in.heads = q.shape[1];
   in.k = slots.shape[1];
   // Kernels take it as fp32, whatever the digits in /config.
   in.softmax_scale = static_cast<float>(*parse_number(data.config.at("softmax_scale")));
-  in.mla_fp8_encoding = *encoding;
-  in.mla_scale_read = *scale_read;
-  in.lse_base = *lse_base;
   return in;
 }
 
@@ -101,6 +117,10 @@ public:
         *in, latent.as<std::uint16_t>(), lse.as<float>(),
         {switched != 0u, switched == 1u, switched == 2u, switched == 3u}));
     return std::map<std::string, Tensor>{{"latent", std::move(latent)}, {"lse", std::move(lse)}};
+  }
+
+  std::string reference_only(const OperationData& data) const override {
+    return is_dense(data) ? "no kernel reads mla_record bf16_576" : "";
   }
 
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {

@@ -1,7 +1,12 @@
-// topk: positions of the k largest logits of each row (spec 2.10, 11).
+// topk: positions of the k largest logits of each row, of one rank under decode context parallelism
+// (spec 2.10, 6, 11).
 #include "dsakit/optimized/topk.hpp"
 
+#include <algorithm>
+#include <limits>
+
 #include "adapters.hpp"
+#include "dcp_rank.hpp"
 #include "dsakit/reference/topk.hpp"
 #include "launch.hpp"
 #include "topk_rows.hpp"
@@ -15,11 +20,21 @@ Result<TopkOrder> order_of(const OperationData& data) {
   return parse_topk_order(data.contract);
 }
 
+/// Where this rank's logits have a request's position; past all of them for another rank's.
+std::int32_t local_position(const reference::DcpRank& dcp, std::int32_t position) {
+  if (position < 0) return position;
+  if (reference::dcp_owner(dcp, position) != dcp.rank)
+    return std::numeric_limits<std::int32_t>::max();
+  return static_cast<std::int32_t>(reference::dcp_local_index(dcp, position));
+}
+
 class Topk final : public OperationAdapter {
 public:
   Result<std::vector<Expected>> reference(const OperationData& data) const override {
     const auto order = order_of(data);
     DSAKIT_TRY(order);
+    const auto dcp = rank_of(data, "topk_indices");
+    DSAKIT_TRY(dcp);
     const Tensor& logits = data.input("logits");
     Expected indices;
     indices.output = "topk_indices";
@@ -27,7 +42,7 @@ public:
     DSAKIT_TRY(reference::topk(logits.as<float>(), logits.shape[0], logits.shape[1], nullptr,
                                data.input("row_lens").as<std::int32_t>(),
                                indices.value.tensor.shape[1], *order,
-                               indices.value.tensor.as<std::int32_t>()));
+                               indices.value.tensor.as<std::int32_t>(), *dcp));
     std::vector<Expected> outputs;
     if (data.find_output("dcp_scores")) {
       Expected scores;
@@ -35,7 +50,7 @@ public:
       scores.value.tensor = Tensor(Dtype::float32, indices.value.tensor.shape);
       reference::dcp_scores(logits.as<float>(), logits.shape[0], logits.shape[1], nullptr,
                             indices.value.tensor.as<std::int32_t>(), indices.value.tensor.shape[1],
-                            scores.value.tensor.as<float>());
+                            scores.value.tensor.as<float>(), *dcp);
       outputs.push_back(std::move(scores));
     }
     outputs.push_back(std::move(indices));
@@ -44,16 +59,26 @@ public:
 
   Result<Mask> valid_set(const OperationData& data, const Tensor& indices,
                          const std::vector<double>& band) const override {
+    const auto dcp = rank_of(data, "topk_indices");
+    DSAKIT_TRY(dcp);
     const std::int64_t k = indices.shape[1];
     Mask valid(static_cast<std::size_t>(indices.elements()));
-    for (std::int64_t r = 0; r < indices.shape[0]; ++r)
-      mark_valid(topk_row(data, r, band), indices.as<std::int32_t>() + r * k, valid.data() + r * k);
+    std::vector<std::int32_t> local(static_cast<std::size_t>(k));
+    for (std::int64_t r = 0; r < indices.shape[0]; ++r) {
+      const TopkRow row = topk_row(data, r, band);
+      const auto* positions = indices.as<std::int32_t>() + r * k;
+      std::transform(positions, positions + k, local.begin(),
+                     [&](std::int32_t position) { return local_position(*dcp, position); });
+      mark_valid(row, local.data(), valid.data() + r * k);
+    }
     return valid;
   }
 
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
     const auto order = order_of(data);
     DSAKIT_TRY(order);
+    const auto dcp = rank_of(data, "topk_indices");
+    DSAKIT_TRY(dcp);
     const Tensor& logits = data.input("logits");
     const auto device_logits = DeviceBuffer::upload(device, logits);
     DSAKIT_TRY(device_logits);
@@ -77,6 +102,9 @@ public:
     params.rows = logits.shape[0];
     params.k = static_cast<std::int32_t>(indices.shape[1]);
     params.order = *order;
+    params.dcp_world = static_cast<std::int32_t>(dcp->world);
+    params.dcp_interleave = static_cast<std::int32_t>(dcp->interleave);
+    params.dcp_rank = static_cast<std::int32_t>(dcp->rank);
 
     auto run = launch(device, params);
     DSAKIT_TRY(run);

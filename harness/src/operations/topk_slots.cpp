@@ -2,21 +2,13 @@
 // (spec 5.1, 6).
 #include "dsakit/optimized/topk_slots.hpp"
 
-#include <cstdlib>
-
 #include "adapters.hpp"
+#include "dcp_rank.hpp"
 #include "dsakit/reference/topk.hpp"
 #include "launch.hpp"
 
 namespace dsakit::harness {
 namespace {
-
-/// A number that the recorded slots have as attribute.
-std::int64_t attribute(const OperationData& data, const char* name, std::int64_t otherwise) {
-  const Attributes& attributes = data.output("slots").attributes;
-  const auto found = attributes.find(name);
-  return found == attributes.end() ? otherwise : std::strtoll(found->second.c_str(), nullptr, 10);
-}
 
 struct Geometry {
   std::int64_t page_size;
@@ -27,13 +19,9 @@ struct Geometry {
 Result<Geometry> geometry(const OperationData& data) {
   const auto page_size = parse_page_size(data.contract);
   DSAKIT_TRY(page_size);
-  const auto world = parse_dcp_world(data.contract);
-  DSAKIT_TRY(world);
-  const auto interleave = parse_dcp_interleave(data.contract);
-  DSAKIT_TRY(interleave);
-  return Geometry{*page_size,
-                  attribute(data, "block_stride", *page_size),
-                  {*world, *interleave, attribute(data, "dcp_rank", 0)}};
+  const auto dcp = rank_of(data, "slots");
+  DSAKIT_TRY(dcp);
+  return Geometry{*page_size, attribute(data, "slots", "block_stride", *page_size), *dcp};
 }
 
 bool wants_compact(const OperationData& data) {

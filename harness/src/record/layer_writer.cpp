@@ -5,8 +5,11 @@
 namespace dsakit::harness {
 namespace {
 
+constexpr std::string_view kOwn = "ranks.0."; // what the sink puts before a rank's own tensors
+
 /// Names of the axes; none for a tensor that has the usual ones.
 std::vector<std::string> axes_of(const std::string& tensor) {
+  if (tensor.starts_with(kOwn)) return axes_of(tensor.substr(kOwn.size()));
   static const std::map<std::string, std::vector<std::string>> kAxes = {
       {"hidden_states", {"tokens", "hidden"}},
       {"query_lens", {"requests"}},
@@ -21,6 +24,12 @@ std::vector<std::string> axes_of(const std::string& tensor) {
       {"index_logits", {"rows", "keys"}},
       {"topk_indices", {"rows", "columns"}},
       {"topk_slots", {"rows", "columns"}},
+      {"compact_slots", {"rows", "columns"}},
+      {"dcp_scores", {"rows", "columns"}},
+      {"rank_scores", {"ranks", "rows", "columns"}},
+      {"rank_indices", {"ranks", "rows", "columns"}},
+      {"rank_latent", {"ranks", "tokens", "heads", "dim"}},
+      {"rank_lse", {"ranks", "tokens", "heads"}},
       {"mla_query", {"tokens", "heads", "dim"}},
       {"attn_latent", {"tokens", "heads", "dim"}},
       {"attn_lse", {"tokens", "heads"}},
@@ -34,6 +43,9 @@ std::vector<std::string> axes_of(const std::string& tensor) {
 }
 
 Attributes attributes_of(const std::string& tensor) {
+  if (tensor == "ranks.0.topk_indices" || tensor == "ranks.0.topk_slots")
+    return {{"dcp_rank", "0"}};
+  if (tensor.starts_with(kOwn)) return attributes_of(tensor.substr(kOwn.size()));
   if (tensor == "index_logits") return {{"accumulation", "fp32"}};
   if (tensor == "attn_latent" || tensor == "attn_lse")
     return {{"accumulation", "fp32"}, {"mla_scale_read", "fp32"}};
@@ -71,6 +83,11 @@ std::set<std::string> layer_tensors(const LayerKind& kind) {
                                  "output"};
   names.insert(kind.q_lora ? "qkv_a" : "kv_a");
   if (kind.gate) names.insert({"gate", "attn_gated"});
+  if (kind.dcp)
+    names.insert({"ranks.0.index_logits", "ranks.0.topk_indices", "ranks.0.dcp_scores",
+                  "ranks.0.topk_slots", "ranks.0.compact_slots", "ranks.0.counts",
+                  "ranks.0.attn_latent", "ranks.0.attn_lse", "rank_scores", "rank_indices",
+                  "rank_latent", "rank_lse"});
   if (kind.mxfp4)
     names.insert("index_q_packed");
   else

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <limits>
 
 #include "../import/layer_places.hpp"
 #include "dsakit/harness/model_config.hpp"
@@ -10,6 +9,7 @@
 #include "dsakit/reference/mxfp4.hpp"
 #include "layer_weights.hpp"
 #include "layer_writer.hpp"
+#include "rank_tensors.hpp"
 #include "synthetic_step.hpp"
 
 namespace dsakit::harness {
@@ -24,13 +24,13 @@ std::string number(double value) {
   return text;
 }
 
-/// The keys of a prefill, gathered, and the window of each row.
+/// The keys of a prefill that rank 0 holds, gathered, and the window of each row.
 Status put_prefill_keys(LayerWriter& writer, const std::string& operation,
                         const reference::LayerContract& contract, SyntheticStep& step) {
   const reference::LayerStep view = step.view();
   std::vector<std::int32_t> cu_seq_lens = {0};
-  for (std::int32_t len : view.seq_lens)
-    cu_seq_lens.push_back(cu_seq_lens.back() + len);
+  for (std::int64_t b = 0; b < step.own_seq_lens.elements(); ++b)
+    cu_seq_lens.push_back(cu_seq_lens.back() + step.own_seq_lens.as<std::int32_t>()[b]);
   const std::int64_t keys = cu_seq_lens.back();
   const reference::IndexCache<const std::uint8_t> cache{
       view.index_cache.data, view.index_cache.pages, view.index_cache.page_stride};
@@ -51,11 +51,11 @@ Status put_prefill_keys(LayerWriter& writer, const std::string& operation,
   }
   DSAKIT_TRY(writer.input({operation}, fp8 ? "k_fp8" : "k_packed", k));
   DSAKIT_TRY(writer.input({operation}, "k_scale", k_scale));
-  Tensor ks(Dtype::int32, step.row_lens.shape), ke = ks;
+  Tensor ks(Dtype::int32, step.own_row_lens.shape), ke = ks;
   for (std::int64_t row = 0; row < ks.elements(); ++row) {
     const auto request = static_cast<std::size_t>(step.row_request.as<std::int32_t>()[row]);
     ks.as<std::int32_t>()[row] = cu_seq_lens[request];
-    ke.as<std::int32_t>()[row] = cu_seq_lens[request] + step.row_lens.as<std::int32_t>()[row];
+    ke.as<std::int32_t>()[row] = cu_seq_lens[request] + step.own_row_lens.as<std::int32_t>()[row];
   }
   DSAKIT_TRY(writer.input({operation}, "ks", ks));
   DSAKIT_TRY(writer.input({operation}, "column_origin", ks));
@@ -66,8 +66,12 @@ class Recorder {
 public:
   Recorder(const RecordOptions& options, const Progress& progress, reference::LayerConfig config)
       : options_(options), progress_(progress), config_(std::move(config)),
-        kind_{"", config_.use_fp4(), config_.q_lora_rank.has_value(), config_.mla_use_output_gate,
-              config_.dsa ? config_.dsa->index_k_norm_type : ""} {}
+        kind_{"",
+              config_.use_fp4(),
+              config_.q_lora_rank.has_value(),
+              config_.mla_use_output_gate,
+              config_.dsa ? config_.dsa->index_k_norm_type : "",
+              config_.parallel.decode_context_parallel_size > 1} {}
 
   Result<std::vector<std::string>> run() {
     auto groups = parse_requests(options_.requests);
@@ -108,7 +112,12 @@ public:
   }
 
 private:
-  ContractValues contract_values() const { return layer_contract(kind_, kEncoding, kPageSize); }
+  ContractValues contract_values() const {
+    ContractValues values = layer_contract(kind_, kEncoding, kPageSize);
+    values["dcp_world"] = std::to_string(config_.parallel.decode_context_parallel_size);
+    values["dcp_interleave"] = std::to_string(config_.parallel.cp_kv_cache_interleave_size);
+    return values;
+  }
 
   void report(double done, const std::string& what) const {
     if (progress_) progress_(done, what);
@@ -156,20 +165,37 @@ private:
     return {};
   }
 
+  /// What each rank sees; the hidden states, which are alike, are kept once.
+  Result<std::vector<SyntheticStep>> make_steps(const reference::LayerContract& contract,
+                                                const RequestGroup& group, std::uint32_t number,
+                                                Distribution distribution) const {
+    std::vector<SyntheticStep> steps;
+    const std::int64_t world = config_.parallel.decode_context_parallel_size;
+    const std::int64_t interleave = config_.parallel.cp_kv_cache_interleave_size;
+    for (std::int64_t rank = 0; rank < world; ++rank) {
+      auto step = make_step(config_, contract, group, options_.seed, number, distribution,
+                            {world, interleave, rank});
+      if (!step) return step.status();
+      if (rank > 0) step->hidden_states = Tensor();
+      steps.push_back(std::move(*step));
+    }
+    return steps;
+  }
+
   Status write_step(RecordingWriter& recording, const reference::LayerContract& contract,
                     const reference::LayerWeights& weights, const RequestGroup& group,
-                    Distribution distribution, std::size_t number, std::size_t steps) {
+                    Distribution distribution, std::size_t number, std::size_t count) {
     auto say = [&, done = 0](const std::string& what) mutable {
       report((static_cast<double>(number) + std::min(++done, 29) / 30.0) /
-                 static_cast<double>(steps),
+                 static_cast<double>(count),
              "step " + std::to_string(number) + ": " + what);
     };
     kind_.logits = group.prefill ? "index_logits_prefill" : "index_logits_decode";
     LayerWriter writer(recording, kind_, static_cast<std::int64_t>(number));
     say("caches");
-    auto step = make_step(config_, contract, group, options_.seed,
-                          static_cast<std::uint32_t>(number), distribution);
-    if (!step) return step.status();
+    auto steps = make_steps(contract, group, static_cast<std::uint32_t>(number), distribution);
+    if (!steps) return steps.status();
+    SyntheticStep* step = steps->data(); // rank 0's, which is recorded
     for (const auto& [name, tensor] : {std::pair{"hidden_states", &step->hidden_states},
                                        {"query_lens", &step->query_lens},
                                        {"seq_lens", &step->seq_lens},
@@ -180,7 +206,12 @@ private:
       DSAKIT_TRY(writer.put(name, *tensor));
     if (!kind_.q_lora) DSAKIT_TRY(writer.put_same("index_q_input", "hidden_states"));
     DSAKIT_TRY(writer.link_weights(weights));
-    DSAKIT_TRY(writer.input({kind_.logits, "topk", "topk_slots"}, "row_lens", step->row_lens));
+    std::vector<std::string> takers = {kind_.logits, "topk"};
+    if (kind_.dcp)
+      DSAKIT_TRY(writer.input({"topk_slots"}, "row_lens", step->row_lens));
+    else
+      takers.push_back("topk_slots");
+    DSAKIT_TRY(writer.input(takers, "row_lens", step->own_row_lens));
     DSAKIT_TRY(writer.input({kind_.logits, "topk_slots"}, "row_request", step->row_request));
 
     // Prefill rows are never decode rows, and the other way round, however many are new.
@@ -191,19 +222,26 @@ private:
     auto layer = reference::KimiK3DSAAttention::create(
         config, contract, weights, {buffer.as<std::int32_t>(), tokens, config.dsa->index_topk});
     if (!layer) return layer.status();
-    Tensor logits(Dtype::float32, {tokens, group.context + group.added});
-    std::fill_n(logits.as<float>(), logits.elements(), -std::numeric_limits<float>::infinity());
+    Pieces pieces(tokens);
+    Offers offers;
     const auto sink = [&](std::string_view name, std::int64_t first, const Tensor& rows) {
-      say(std::string(name));
-      if (name != "index_logits") return writer.put(std::string(name), rows);
-      std::copy(rows.bytes.begin(), rows.bytes.end(),
-                logits.bytes.begin() +
-                    first * logits.shape[1] * static_cast<std::int64_t>(sizeof(float)));
-      if (first + rows.shape[0] < tokens) return Status{};
-      return writer.put("index_logits", logits);
+      const std::string tensor(name);
+      say(tensor);
+      const Tensor* whole = pieces.add(tensor, first, rows);
+      if (!whole) return Status{};
+      const bool of_rank = tensor.starts_with("ranks.");
+      if (of_rank) offers.take(tensor, *whole);
+      return of_rank && !tensor.starts_with("ranks.0.") ? Status{} : writer.put(tensor, *whole);
     };
-    auto result = layer->forward(step->view(), sink);
+    std::vector<reference::LayerStep> views;
+    for (SyntheticStep& of_rank : *steps) {
+      views.push_back(of_rank.view());
+      views.back().hidden_states = views[0].hidden_states;
+    }
+    auto result = layer->forward(views, sink);
     if (!result) return result.status();
+    for (const auto& [name, stack] : offers.stacks())
+      DSAKIT_TRY(writer.put(name, stack));
     DSAKIT_TRY(writer.put("index_cache_after", step->index_cache));
     DSAKIT_TRY(writer.put("mla_cache_after", step->mla_cache));
     return group.prefill ? put_prefill_keys(writer, kind_.logits, contract, *step) : Status{};
@@ -223,6 +261,8 @@ Result<std::vector<std::string>> record(const RecordOptions& options, const Prog
   config->indexer_kv_dtype = options.indexer_kv_dtype;
   config->parallel.tensor_parallel_size = options.tensor_parallel_size;
   config->reduce_results = options.tensor_parallel_size == 1;
+  config->parallel.decode_context_parallel_size = options.decode_context_parallel_size;
+  config->parallel.cp_kv_cache_interleave_size = options.cp_kv_cache_interleave_size;
   return Recorder(options, progress, *config).run();
 }
 

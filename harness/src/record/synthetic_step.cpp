@@ -48,7 +48,7 @@ reference::LayerStep SyntheticStep::view() {
                                     block_table.shape[1]};
   const std::int64_t page_size = mla_cache.shape[1];
   return {hidden_states.as<std::uint16_t>(),
-          hidden_states.shape[0],
+          slot_mapping.elements(),
           int32s(query_lens),
           int32s(seq_lens),
           slots,
@@ -62,11 +62,12 @@ reference::LayerStep SyntheticStep::view() {
 
 Result<SyntheticStep> make_step(const reference::LayerConfig& config,
                                 const reference::LayerContract& contract, const RequestGroup& group,
-                                std::uint64_t seed, std::uint32_t number,
-                                Distribution distribution) {
+                                std::uint64_t seed, std::uint32_t number, Distribution distribution,
+                                const reference::DcpRank& dcp) {
   const std::int64_t page_size = contract.page_size, requests = group.count;
   const std::int64_t length = group.context + group.added, tokens = requests * group.added;
-  const std::int64_t columns = (length + page_size - 1) / page_size;
+  const std::int64_t own_length = reference::dcp_local_length(dcp, length);
+  const std::int64_t columns = (own_length + page_size - 1) / page_size;
   const std::int64_t pool = requests * columns + 1;
   const ActivationDtype dtype = contract.activation_dtype;
 
@@ -79,6 +80,9 @@ Result<SyntheticStep> make_step(const reference::LayerConfig& config,
   step.query_lens = step.seq_lens = Tensor(Dtype::int32, {requests});
   std::fill_n(step.query_lens.as<std::int32_t>(), requests, static_cast<std::int32_t>(group.added));
   std::fill_n(step.seq_lens.as<std::int32_t>(), requests, static_cast<std::int32_t>(length));
+  step.own_seq_lens = step.seq_lens;
+  std::fill_n(step.own_seq_lens.as<std::int32_t>(), requests,
+              static_cast<std::int32_t>(own_length));
   step.block_table = Tensor(Dtype::int32, {requests, columns});
   const auto order = draws_of(seed, number, Stream::pages).permutation(pool);
   std::copy_n(order.begin(), requests * columns, step.block_table.as<std::int32_t>());
@@ -87,17 +91,21 @@ Result<SyntheticStep> make_step(const reference::LayerConfig& config,
   for (Tensor* cache : {&step.index_cache, &step.mla_cache})
     std::fill(cache->bytes.begin(), cache->bytes.end(), kUnowned);
 
-  const auto slot_of = [&](std::int64_t request, std::int64_t position) {
+  const auto slot_of = [&](std::int64_t request, std::int64_t position) -> std::int64_t {
+    if (reference::dcp_owner(dcp, position) != dcp.rank) return -1;
+    const std::int64_t index = reference::dcp_local_index(dcp, position);
     const std::int64_t page =
-        step.block_table.as<std::int32_t>()[request * columns + position / page_size];
-    return page * page_size + position % page_size;
+        step.block_table.as<std::int32_t>()[request * columns + index / page_size];
+    return page * page_size + index % page_size;
   };
   step.slot_mapping = Tensor(Dtype::int64, {tokens});
-  step.row_lens = step.row_request = Tensor(Dtype::int32, {tokens});
+  step.row_lens = step.own_row_lens = step.row_request = Tensor(Dtype::int32, {tokens});
   for (std::int64_t t = 0; t < tokens; ++t) {
     const std::int64_t position = group.context + t % group.added;
     step.slot_mapping.as<std::int64_t>()[t] = slot_of(t / group.added, position);
     step.row_lens.as<std::int32_t>()[t] = static_cast<std::int32_t>(position + 1);
+    step.own_row_lens.as<std::int32_t>()[t] =
+        static_cast<std::int32_t>(reference::dcp_local_length(dcp, position + 1));
     step.row_request.as<std::int32_t>()[t] = static_cast<std::int32_t>(t / group.added);
   }
 

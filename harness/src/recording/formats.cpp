@@ -6,6 +6,11 @@ namespace dsakit::harness {
 
 const Operation* find_recorded(std::string_view operation, const ContractValues& contract,
                                const std::vector<std::string>& tensors) {
+  if (const Operation* dense = find_operation(operation, "bf16_576")) {
+    const auto record = contract.find("mla_record");
+    const bool is_dense = record != contract.end() && record->second == dense->format;
+    return is_dense ? dense : find_operation(operation, "fp8_ds_mla");
+  }
   const Operation* mxfp4 = find_operation(operation, "mxfp4");
   if (!mxfp4) return find_operation(operation);
   const auto layout = contract.find("index_page_layout");

@@ -1,7 +1,9 @@
 #include "structure.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "dsakit/reference/context_parallel.hpp"
@@ -284,8 +286,9 @@ Status check_candidates(const Ids& ids) {
 Status check_slots(const Ids& ids) {
   auto slots = ids.input("slots");
   if (!slots) return slots.status();
-  const Shape& cache = ids.info(Side::inputs, "mla_cache")->shape;
-  const std::int64_t pool = cache[0] * cache[1];
+  const Shape& cache = ids.info(Side::inputs, "mla_cache")->shape; // its last axis is a record
+  const std::int64_t pool =
+      std::accumulate(cache.begin(), cache.end() - 1, std::int64_t{1}, std::multiplies<>());
   const std::int64_t k = slots->shape[1];
   for (std::int64_t i = 0; i < slots->elements(); ++i)
     if (const std::int64_t slot = slots->as<std::int32_t>()[i]; slot < -1 || slot >= pool)

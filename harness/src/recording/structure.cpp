@@ -43,7 +43,8 @@ std::string only_recorded(const Operation& known, const ContractValues& contract
     const auto found = contract.find(std::string(key));
     return has_word(known.contract, key) && found != contract.end() && found->second == value;
   };
-  if (says("mla_record", "bf16")) return "mla_record bf16";
+  if (known.name == "mla_cache_write" && says("mla_record", "bf16_576"))
+    return "mla_record bf16_576";
   return "";
 }
 
@@ -201,39 +202,60 @@ Status check_selection(const OperationTensors& op, const ContractValues& contrac
   return {};
 }
 
-/// A number that all recorded slots of the operation agree on, `otherwise` without the attribute.
-Status check_slots_attribute(const OperationTensors& op, const std::string& name,
-                             std::int64_t otherwise, std::int64_t least, std::int64_t most,
-                             const std::string& want) {
+/// A number that all recordings of an output agree on, `otherwise` without the attribute.
+Status check_number(const OperationTensors& op, const std::string& output, const std::string& name,
+                    std::int64_t otherwise, std::int64_t least, std::int64_t most,
+                    const std::string& want) {
   std::optional<std::int64_t> first;
-  for (const TensorInfo& slots : op.outputs) {
-    if (slots.output() != "slots") continue;
+  for (const TensorInfo& tensor : op.outputs) {
+    if (tensor.output() != output) continue;
     std::int64_t value = otherwise;
-    if (const auto found = slots.attributes.find(name); found != slots.attributes.end()) {
+    if (const auto found = tensor.attributes.find(name); found != tensor.attributes.end()) {
       const std::string& text = found->second;
       const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
       if (error != std::errc{} || end != text.data() + text.size() || value < least || value > most)
-        return hdf5::fail(op.path, slots.object,
+        return hdf5::fail(op.path, tensor.object,
                           "found " + name + " " + in_quotes(text) + ", want " + want);
     }
     if (first.value_or(value) != value)
-      return hdf5::fail(op.path, slots.object,
+      return hdf5::fail(op.path, tensor.object,
                         "found " + name + " " + std::to_string(value) + ", want " +
-                            std::to_string(*first) + " as in the other slots of the step");
+                            std::to_string(*first) + " as in the other " + output + " of the step");
     first = value;
   }
   return {};
 }
 
-/// The slots between pages, without the attribute page_size; and the rank whose slots they are.
-Status check_slots_attributes(const OperationTensors& op, const ContractValues& contract) {
-  const std::int64_t page_size = *parse_page_size(contract);
-  DSAKIT_TRY(check_slots_attribute(op, "block_stride", page_size, page_size,
-                                   std::numeric_limits<std::int32_t>::max(),
-                                   "slots >= page_size " + std::to_string(page_size)));
+/// The rank whose output it is.
+Status check_dcp_rank(const OperationTensors& op, const std::string& output,
+                      const ContractValues& contract) {
   const std::int64_t last_rank = *parse_dcp_world(contract) - 1;
-  return check_slots_attribute(op, "dcp_rank", 0, 0, last_rank,
-                               "0 to " + std::to_string(last_rank) + " (dcp_world)");
+  return check_number(op, output, "dcp_rank", 0, 0, last_rank,
+                      "0 to " + std::to_string(last_rank) + " (dcp_world)");
+}
+
+/// The slots between pages, without the attribute page_size.
+Status check_block_stride(const OperationTensors& op, const ContractValues& contract) {
+  const std::int64_t page_size = *parse_page_size(contract);
+  return check_number(op, "slots", "block_stride", page_size, page_size,
+                      std::numeric_limits<std::int32_t>::max(),
+                      "slots >= page_size " + std::to_string(page_size));
+}
+
+/// Dense rows offered as fp8_ds_mla, whose records are 656 bytes.
+Status check_mla_rows(const OperationTensors& op) {
+  for (const auto* side : {&op.inputs, &op.outputs})
+    for (const TensorInfo& cache : *side) {
+      if (cache.output() != "mla_cache" || cache.shape.empty()) continue;
+      const auto bytes = cache.shape.back() * static_cast<std::int64_t>(size_of(cache.dtype));
+      if (bytes == 576 || bytes == 1152)
+        return hdf5::fail(op.path, cache.object,
+                          "found rows of " + std::to_string(bytes) +
+                              " bytes, want the 656 of mla_record fp8_ds_mla; hint: dense rows of "
+                              "576 elements; sparse_attention reads those of bf16 under mla_record "
+                              "bf16_576");
+    }
+  return {};
 }
 
 /// A share has the dtype of what it is a share of.
@@ -310,9 +332,16 @@ Status check_structure(const OperationTensors& op, const ContractValues& contrac
       !find_tensor(op.inputs, "norm_bias"))
     return hdf5::fail(op.path, object_path(op.id, Side::inputs, "norm_bias"),
                       "is missing, want it for layernorm");
-  if (op.id.operation == "topk") DSAKIT_TRY(check_selection(op, contract));
-  if (op.id.operation == "topk_slots") DSAKIT_TRY(check_slots_attributes(op, contract));
+  if (op.id.operation == "topk") {
+    DSAKIT_TRY(check_selection(op, contract));
+    DSAKIT_TRY(check_dcp_rank(op, "topk_indices", contract));
+  }
+  if (op.id.operation == "topk_slots") {
+    DSAKIT_TRY(check_block_stride(op, contract));
+    DSAKIT_TRY(check_dcp_rank(op, "slots", contract));
+  }
   if (op.id.operation == "dcp_attention_merge") DSAKIT_TRY(check_corrected(op));
+  if (known->format != "bf16_576") DSAKIT_TRY(check_mla_rows(op));
 
   SharedExtents extents;
   if (has_word(known->contract, "page_size"))

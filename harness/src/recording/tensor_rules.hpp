@@ -135,7 +135,8 @@ inline constexpr TensorRule kTensorRules[] = {
     {"absorb_q", "mla_query", "activation", "rows heads query_dim"},
 
     {"sparse_attention", "mla_query", "bfloat16", "rows heads 576"},
-    {"sparse_attention", "mla_cache", "uint8", "pages page_size 656"},
+    {"sparse_attention", "mla_cache", "uint8", "pages page_size 656", "fp8_ds_mla"},
+    {"sparse_attention", "mla_cache", "bfloat16", "cached 576", "bf16_576"},
     {"sparse_attention", "slots", "int32", "rows k"},
     {"sparse_attention", "latent", "bfloat16", "rows heads 512"},
     {"sparse_attention", "lse", "float32", "rows heads"},

@@ -11,7 +11,8 @@
 namespace dsakit::harness {
 
 /// The outputs of the operations of one step so far. An input of a later operation is one of them
-/// where it has the output's name and was recorded with the same bytes.
+/// where it has the output's name and was recorded with the same bytes; so is a rank's part of what
+/// ranks offer to a merge.
 class Chain {
 public:
   /// `recorded` with those inputs replaced by what the kernels wrote.
@@ -23,7 +24,7 @@ private:
     Tensor recorded;
     Tensor ours;
   };
-  std::map<std::string, std::vector<Link>> links_; ///< by name of the output
+  std::map<std::string, std::vector<Link>> links_; ///< by name of the input
 };
 
 } // namespace dsakit::harness

@@ -98,13 +98,18 @@ private:
     bool cut = false;
     std::vector<std::vector<std::string>> rows;
     std::vector<std::string> left_out;
+    std::set<std::string> reference_only;
     rows.push_back({"tensor", "compared", "gate", "used", "wrong", "abs", "rel", "worst at",
                     "ulp max,p99", "result"});
     std::string heading;
     std::vector<std::pair<std::size_t, std::string>> headings; // before which row
     for (const ReportLine* line : lines) {
       if (line->verdict == Verdict::skipped) {
-        left_out.push_back(line->tensor.empty() ? line->operation : line->tensor);
+        if (line->tensor.empty() || line->operation == kTensors)
+          left_out.push_back(line->tensor.empty() ? line->operation : line->tensor);
+        else
+          reference_only.insert(line->operation + ", step " + std::to_string(line->step) + ": " +
+                                line->reason);
         continue;
       }
       if (brief && (!failed(line->verdict) || rows.size() + headings.size() > kTableLines)) {
@@ -125,6 +130,8 @@ private:
     if (brief && (cut || lines.size() + 1 > rows.size()))
       text_ += "  ... " + std::to_string(report_.summary(file.file).passed) + " passed" +
                (cut ? ", more failed" : "") + " (-v: all lines)\n";
+    for (const std::string& operation : reference_only)
+      text_ += operation + "\n";
     if (!left_out.empty()) {
       std::sort(left_out.begin(), left_out.end());
       left_out.erase(std::unique(left_out.begin(), left_out.end()), left_out.end());

@@ -7,6 +7,17 @@
 #include "dsakit/optimized/topk.hpp"
 
 namespace dsakit::optimized::DSAKIT_ARCH {
+namespace {
+
+/// Where the request has the key in column `index` of the rank.
+DSAKIT_DEVICE std::int32_t position_in_request(const TopkParams& p, int index) {
+  if (p.dcp_world == 1) return index;
+  const std::int64_t block =
+      static_cast<std::int64_t>(index / p.dcp_interleave) * p.dcp_world + p.dcp_rank;
+  return static_cast<std::int32_t>(block * p.dcp_interleave + index % p.dcp_interleave);
+}
+
+} // namespace
 
 DSAKIT_KERNEL __launch_bounds__(kSelectionBlock) dsakit_topk(TopkParams p) {
   const std::int64_t row_index = blockIdx.x;
@@ -18,7 +29,7 @@ DSAKIT_KERNEL __launch_bounds__(kSelectionBlock) dsakit_topk(TopkParams p) {
   float* scores = p.dcp_scores ? p.dcp_scores + row_index * p.topk_stride : nullptr;
   if (n <= p.k) {
     for (int i = lane; i < p.k; i += kSelectionBlock) {
-      out[i] = i < n ? i : -1;
+      out[i] = i < n ? position_in_request(p, i) : -1;
       if (scores) scores[i] = i < n ? row[i] : kMinusInfinity;
     }
     return;
@@ -31,9 +42,9 @@ DSAKIT_KERNEL __launch_bounds__(kSelectionBlock) dsakit_topk(TopkParams p) {
   find_threshold(lds, n, static_cast<std::uint32_t>(p.k), candidate_at, shift, prefix);
   collect_in_order(lds, n, p.k, candidate_at, shift, prefix, p.order == TopkOrder::ascending);
   for (int i = lane; i < p.k; i += kSelectionBlock) {
-    const int position = position_of(lds.selected[i]);
-    out[i] = position;
-    if (scores) scores[i] = row[position];
+    const int index = position_of(lds.selected[i]);
+    out[i] = position_in_request(p, index);
+    if (scores) scores[i] = row[index];
   }
 }
 
@@ -53,6 +64,12 @@ Status supports(const TopkParams& p) {
   if (p.k < 1 || p.k > kMaxSelected)
     return unsupported("k is " + std::to_string(p.k) + ", want 1 to " +
                        std::to_string(kMaxSelected));
+  if (p.dcp_world < 1 || p.dcp_interleave < 1)
+    return unsupported("dcp_world is " + std::to_string(p.dcp_world) + " and dcp_interleave " +
+                       std::to_string(p.dcp_interleave) + ", want at least 1 each");
+  if (p.dcp_rank < 0 || p.dcp_rank >= p.dcp_world)
+    return unsupported("dcp_rank is " + std::to_string(p.dcp_rank) + ", want 0 to " +
+                       std::to_string(p.dcp_world - 1));
   return check_workgroups(workgroups(p));
 }
 

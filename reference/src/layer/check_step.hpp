@@ -4,8 +4,9 @@
 
 namespace dsakit::reference {
 
-/// Everything that forward refuses, before anything is written.
-Status check_step(const LayerConfig& config, const LayerContract& contract,
-                  const IndexFormat& format, const TopkBuffer& topk, const LayerStep& step);
+/// Everything that forward refuses of a step, as each rank sees it, before anything is written.
+Status check_steps(const LayerConfig& config, const LayerContract& contract,
+                   const IndexFormat& format, const TopkBuffer& topk,
+                   std::span<const LayerStep> steps);
 
 } // namespace dsakit::reference

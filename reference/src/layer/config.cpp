@@ -20,6 +20,8 @@ std::string found(const std::string& name, std::int64_t value, const std::string
 Status check_sizes(const LayerConfig& config) {
   const std::pair<const char*, std::int64_t> positive[] = {
       {"tensor_parallel_size", config.parallel.tensor_parallel_size},
+      {"decode_context_parallel_size", config.parallel.decode_context_parallel_size},
+      {"cp_kv_cache_interleave_size", config.parallel.cp_kv_cache_interleave_size},
       {"hidden_size", config.hidden_size},
       {"num_attention_heads", config.num_attention_heads},
       {"q_lora_rank", config.q_lora_rank.value_or(1)},
@@ -50,6 +52,10 @@ Status check_indexer(const LayerConfig& config, const TopkBuffer& topk) {
   if (dsa.index_head_dim != kIndexHeadDim)
     return unsupported(found("index_head_dim", dsa.index_head_dim, "128, the quantiser's group"));
   if (heads < 1) return bad_input(found("index_num_heads", heads, "at least 1"));
+  if (config.parallel.decode_context_parallel_size > 1 && config.decode_rows() < 1)
+    return bad_input(found("rows of dcp_scores", config.decode_rows(),
+                           "at least 1: max_num_seqs * (1 + num_speculative_tokens) or "
+                           "max_cudagraph_capture_size"));
   if (dsa.index_topk < 1) return bad_input(found("index_topk", dsa.index_topk, "at least 1"));
   if (topk.columns != dsa.index_topk)
     return bad_input(found("topk_indices_buffer columns", topk.columns,
@@ -100,8 +106,6 @@ Result<std::vector<std::string>> check_layer(const LayerConfig& config, const To
     return unsupported(found("index_topk_freq", freq, "1: layers share no indices"));
   DSAKIT_TRY(check_indexer(config, topk));
   DSAKIT_TRY(check_cache(config));
-  if (const auto ranks = config.parallel.decode_context_parallel_size; ranks != 1)
-    return unsupported(found("decode_context_parallel_size", ranks, "1 in this layer"));
   if (config.reduce_results && config.parallel.tensor_parallel_size > 1)
     return unsupported(found("reduce_results", "true",
                              "false for a rank alone: sum_partials adds what the ranks return"));

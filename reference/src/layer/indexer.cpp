@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "dsakit/reference/context_parallel.hpp"
 #include "dsakit/reference/norms.hpp"
 #include "dsakit/reference/topk.hpp"
 #include "projections.hpp"
@@ -29,14 +30,19 @@ BlockTable requests_of(const BlockTable& table, std::int64_t first, std::int64_t
 
 class Indexer {
 public:
-  Indexer(const IndexerInput& in, const IndexFormat& format)
-      : in_(in), format_(format), pool_{{in.step.index_cache.data, in.step.index_cache.pages,
-                                         in.step.index_cache.page_stride},
-                                        in.step.index_block_table} {}
+  Indexer(const IndexerInput& in, const IndexFormat& format) : in_(in), format_(format) {
+    for (std::size_t rank = 0; rank < in.ranks.size(); ++rank) {
+      const LayerStep& step = in.steps[rank];
+      ranks_.push_back(
+          {in.ranks[rank],
+           {{step.index_cache.data, step.index_cache.pages, step.index_cache.page_stride},
+            step.index_block_table}});
+    }
+  }
 
   /// Scores all rows, run after run of decode and of prefill requests.
   Status select(const LayerSink& sink) const {
-    const std::int64_t requests = std::ssize(in_.step.query_lens);
+    const std::int64_t requests = std::ssize(step().query_lens);
     for (std::int64_t first = 0; first < requests;) {
       std::int64_t last = first + 1;
       while (last < requests && decodes(last) == decodes(first))
@@ -48,8 +54,15 @@ public:
   }
 
 private:
+  struct Rank {
+    const RankRows& rows;
+    IndexPool pool;
+  };
+
+  const LayerStep& step() const { return in_.steps[0]; }
+
   bool decodes(std::int64_t request) const {
-    return in_.step.query_lens[static_cast<std::size_t>(request)] <=
+    return step().query_lens[static_cast<std::size_t>(request)] <=
            1 + in_.config.num_speculative_tokens;
   }
 
@@ -59,42 +72,76 @@ private:
     };
     const std::int64_t first_row = in_.rows.first_row[static_cast<std::size_t>(first)];
     for (PrefillChunk chunk : split_prefill(
-             part(in_.step.query_lens), part(in_.step.seq_lens), in_.config.max_total_seq_len(),
+             part(step().query_lens), part(step().seq_lens), in_.config.max_total_seq_len(),
              in_.config.max_logits_bytes / static_cast<std::int64_t>(sizeof(float)))) {
       chunk.first_request += first;
       chunk.last_request += first;
-      chunk.first_row += first_row;
-      chunk.last_row += first_row;
-      DSAKIT_TRY(select_chunk(chunk, sink));
+      const std::int64_t end = chunk.last_row + first_row;
+      for (chunk.first_row += first_row; chunk.first_row < end; chunk.first_row = chunk.last_row) {
+        chunk.last_row = std::min(chunk.first_row + most_rows(), end);
+        DSAKIT_TRY(select_chunk(chunk, sink));
+      }
     }
     return {};
   }
 
+  /// What is selected together: of several ranks as many rows as dcp_scores has.
+  std::int64_t most_rows() const {
+    return ranks_.size() == 1 ? step().tokens : in_.config.decode_rows();
+  }
+
   Status select_chunk(const PrefillChunk& chunk, const LayerSink& sink) const {
-    const auto lens = in_.step.seq_lens.subspan(
-        static_cast<std::size_t>(chunk.first_request),
-        static_cast<std::size_t>(chunk.last_request - chunk.first_request));
+    const std::int64_t k = in_.topk.columns, rows = chunk.last_row - chunk.first_row;
+    std::int32_t* selected = in_.topk.data + chunk.first_row * k;
+    if (ranks_.size() == 1) return select_of_rank(ranks_[0], chunk, sink, selected, nullptr);
+    const auto world = static_cast<std::int64_t>(ranks_.size());
+    Tensor indices(Dtype::int32, {world, rows, k}), scores(Dtype::float32, {world, rows, k});
+    for (const Rank& rank : ranks_) {
+      const std::int64_t first = rank.rows.dcp.rank * rows * k;
+      DSAKIT_TRY(select_of_rank(rank, chunk, sink, indices.as<std::int32_t>() + first,
+                                scores.as<float>() + first));
+    }
+    dcp_topk_merge(scores.as<float>(), indices.as<std::int32_t>(), world, rows, k,
+                   in_.contract.topk_order, selected);
+    return {};
+  }
+
+  /// The best of a rank's own keys, and what they score where a merge follows. [rows, k]
+  Status select_of_rank(const Rank& rank, const PrefillChunk& chunk, const LayerSink& sink,
+                        std::int32_t* indices, float* scores) const {
+    const auto lens =
+        std::span(rank.rows.seq_lens)
+            .subspan(static_cast<std::size_t>(chunk.first_request),
+                     static_cast<std::size_t>(chunk.last_request - chunk.first_request));
+    const std::int32_t* row_lens = rank.rows.row_lens.data() + chunk.first_row;
     Tensor logits =
         no_logits(chunk.last_row - chunk.first_row, *std::max_element(lens.begin(), lens.end()));
     if (!decodes(chunk.first_request)) {
-      DSAKIT_TRY(score_prefill(chunk, lens, logits));
+      DSAKIT_TRY(score_prefill(rank, chunk, lens, logits));
     } else if (in_.config.native_decode) {
-      DSAKIT_TRY(score_native(chunk, logits));
+      DSAKIT_TRY(score_native(rank, chunk, logits));
     } else {
       const auto rows = row_range(chunk.first_row, chunk.last_row);
-      DSAKIT_TRY(format_.score_decode(pool_,
-                                      {rows, in_.rows.row_lens.data() + chunk.first_row,
-                                       in_.rows.row_request.data() + chunk.first_row},
-                                      logits));
+      DSAKIT_TRY(format_.score_decode(
+          rank.pool, {rows, row_lens, in_.rows.row_request.data() + chunk.first_row}, logits));
     }
-    if (sink) DSAKIT_TRY(sink("index_logits", chunk.first_row, logits));
-    return topk(logits.as<float>(), logits.shape[0], logits.shape[1], nullptr,
-                in_.rows.row_lens.data() + chunk.first_row, in_.topk.columns,
-                in_.contract.topk_order, in_.topk.data + chunk.first_row * in_.topk.columns);
+    const DcpRank& dcp = rank.rows.dcp;
+    const std::int64_t rows = logits.shape[0], columns = logits.shape[1], k = in_.topk.columns;
+    if (sink) DSAKIT_TRY(sink(rank_tensor(dcp, "index_logits"), chunk.first_row, logits));
+    DSAKIT_TRY(topk(logits.as<float>(), rows, columns, nullptr, row_lens, k,
+                    in_.contract.topk_order, indices, dcp));
+    if (!scores) return {};
+    dcp_scores(logits.as<float>(), rows, columns, nullptr, indices, k, scores, dcp);
+    if (!sink) return {};
+    Tensor offered(Dtype::int32, {rows, k}), with(Dtype::float32, {rows, k});
+    std::copy_n(indices, rows * k, offered.as<std::int32_t>());
+    std::copy_n(scores, rows * k, with.as<float>());
+    DSAKIT_TRY(sink(rank_tensor(dcp, "topk_indices"), chunk.first_row, offered));
+    return sink(rank_tensor(dcp, "dcp_scores"), chunk.first_row, with);
   }
 
-  Status score_prefill(const PrefillChunk& chunk, std::span<const std::int32_t> seq_lens,
-                       Tensor& logits) const {
+  Status score_prefill(const Rank& rank, const PrefillChunk& chunk,
+                       std::span<const std::int32_t> seq_lens, Tensor& logits) const {
     std::vector<std::int32_t> cu_seq_lens = {0}, ks, ke;
     for (std::int32_t len : seq_lens)
       cu_seq_lens.push_back(cu_seq_lens.back() + len);
@@ -103,15 +150,15 @@ private:
       const auto r = static_cast<std::size_t>(row);
       const std::int64_t request = in_.rows.row_request[r] - chunk.first_request;
       ks.push_back(cu_seq_lens[static_cast<std::size_t>(request)]);
-      ke.push_back(ks.back() + in_.rows.row_lens[r]);
+      ke.push_back(ks.back() + rank.rows.row_lens[r]);
     }
-    const IndexPool pool{pool_.cache,
-                         requests_of(pool_.block_table, chunk.first_request, std::ssize(seq_lens))};
+    const IndexPool pool{rank.pool.cache, requests_of(rank.pool.block_table, chunk.first_request,
+                                                      std::ssize(seq_lens))};
     return format_.score_prefill(pool, {rows, cu_seq_lens, ks.data(), ke.data()}, logits);
   }
 
   /// As [requests, next_n] with rows of length 0 behind the shorter requests, and back.
-  Status score_native(const PrefillChunk& chunk, Tensor& logits) const {
+  Status score_native(const Rank& rank, const PrefillChunk& chunk, Tensor& logits) const {
     std::vector<std::vector<std::int64_t>> of_request(
         static_cast<std::size_t>(chunk.last_request - chunk.first_request));
     std::size_t next_n = 0;
@@ -127,13 +174,14 @@ private:
       for (std::size_t n = 0; n < next_n; ++n) {
         const std::int64_t row = n < of_request[b].size() ? of_request[b][n] : -1;
         packed.push_back(row);
-        row_lens.push_back(row < 0 ? 0 : in_.rows.row_lens[static_cast<std::size_t>(row)]);
+        row_lens.push_back(row < 0 ? 0 : rank.rows.row_lens[static_cast<std::size_t>(row)]);
         row_request.push_back(static_cast<std::int32_t>(chunk.first_request) +
                               static_cast<std::int32_t>(b));
       }
     const std::int64_t columns = logits.shape[1];
     Tensor padded = no_logits(std::ssize(packed), columns);
-    DSAKIT_TRY(format_.score_decode(pool_, {packed, row_lens.data(), row_request.data()}, padded));
+    DSAKIT_TRY(
+        format_.score_decode(rank.pool, {packed, row_lens.data(), row_request.data()}, padded));
     for (std::size_t i = 0; i < packed.size(); ++i)
       if (packed[i] >= 0)
         std::copy_n(padded.as<float>() + static_cast<std::int64_t>(i) * columns, columns,
@@ -143,13 +191,13 @@ private:
 
   const IndexerInput& in_;
   const IndexFormat& format_;
-  IndexPool pool_;
+  std::vector<Rank> ranks_;
 };
 
 } // namespace
 
 Result<TopkBuffer> run_indexer(const IndexerInput& in, IndexFormat& format, const LayerSink& sink) {
-  const LayerStep& step = in.step;
+  const LayerStep& step = in.steps[0];
   std::fill_n(in.topk.data, step.tokens * in.topk.columns, -1);
 
   const Projections projections{in.weights, in.contract.activation_dtype, step.tokens};
@@ -178,7 +226,8 @@ Result<TopkBuffer> run_indexer(const IndexerInput& in, IndexFormat& format, cons
   DSAKIT_TRY(report(sink, "index_k", index_k));
 
   DSAKIT_TRY(format.quantise(*index_q, *index_weights, sink));
-  DSAKIT_TRY(format.write(index_k, step.index_slot_mapping, step.index_cache));
+  for (const LayerStep& rank : in.steps)
+    DSAKIT_TRY(format.write(index_k, rank.index_slot_mapping, rank.index_cache));
   DSAKIT_TRY(Indexer(in, format).select(sink));
   if (sink) {
     Tensor indices(Dtype::int32, {step.tokens, in.topk.columns});

@@ -10,8 +10,9 @@ struct IndexerInput {
   const LayerConfig& config;
   const LayerContract& contract;
   const LayerWeights& weights;
-  const LayerStep& step;
+  std::span<const LayerStep> steps; ///< a rank each; what they have alike is read from the first
   const StepRows& rows;
+  std::span<const RankRows> ranks;
   const std::uint16_t* index_q_input; ///< [tokens, q_lora_rank], normed, or hidden_states
   TopkBuffer topk;
 };

@@ -52,6 +52,29 @@ protected:
     return read_file(options.output);
   }
 
+  /// Records and replays; names of the operations that were compared.
+  std::set<std::string> replayed_green(const RecordOptions& options, ReplayMode mode) const {
+    recorded(options);
+    auto reader = RecordingReader::open(options.output);
+    EXPECT_TRUE(reader) << reader.status().what();
+    EXPECT_TRUE(reader && reader->verify());
+    ReplayOptions replayed;
+    replayed.paths = {options.output};
+    replayed.mode = mode;
+    Rules rules = Rules::built_in();
+    const auto report = replay(replayed, rules);
+    EXPECT_TRUE(report) << report.status().what();
+    std::set<std::string> operations;
+    if (report)
+      for (const ReportLine& line : report->lines) {
+        if (line.operation == "layer") continue; // only recorded
+        EXPECT_EQ(line.verdict, Verdict::pass)
+            << line.operation << " " << line.tensor << " " << line.subject << "/" << line.against;
+        operations.insert(line.operation);
+      }
+    return operations;
+  }
+
   std::string refusal(const RecordOptions& options, Code code = Code::bad_input) const {
     const Status status = record(options).status();
     EXPECT_EQ(status.code(), code) << status.what();
@@ -164,6 +187,25 @@ TEST_F(Record, SameSeedSameBytesWithAnyNumberOfThreads) {
   EXPECT_NE(want, recorded(other));
 }
 
+/// Large enough for every operation to have work for each thread.
+TEST_F(Record, SameBytesOfALargerLayerWithAnyNumberOfThreads) {
+  std::string config = kTiny;
+  for (const auto& [tiny, large] : {std::pair("\"hidden_size\": 96", "\"hidden_size\": 1024"),
+                                    {"\"num_attention_heads\": 3", "\"num_attention_heads\": 12"},
+                                    {"\"q_lora_rank\": 64", "\"q_lora_rank\": 384"}})
+    config.replace(config.find(tiny), std::string(tiny).size(), large);
+  write_file(config_, config);
+  RecordOptions larger = options("a.h5");
+  larger.requests = "prefill:200,decode:3x700+2";
+  larger.decode_context_parallel_size = 2;
+  const std::string want = recorded(larger);
+  EXPECT_GT(want.size(), 4u << 20);
+  for (std::size_t threads : {1, 2, 3}) {
+    const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, threads);
+    EXPECT_TRUE(want == recorded(larger)) << threads << " threads";
+  }
+}
+
 /// Records and replays through the reference and the kernels on host lanes.
 TEST_F(Record, ReplaysGreenInEveryDistributionAndFormat) {
   std::vector<RecordOptions> all;
@@ -178,28 +220,59 @@ TEST_F(Record, ReplaysGreenInEveryDistributionAndFormat) {
   all.back().tensor_parallel_size = 2;
   for (const RecordOptions& one : all) {
     SCOPED_TRACE(one.distribution + " " + one.indexer_kv_dtype);
-    recorded(one);
-    auto reader = RecordingReader::open(one.output);
-    ASSERT_TRUE(reader) << reader.status().what();
-    EXPECT_TRUE(reader->verify());
-    ReplayOptions replayed;
-    replayed.paths = {one.output};
-    Rules rules = Rules::built_in();
-    const auto report = replay(replayed, rules);
-    ASSERT_TRUE(report) << report.status().what();
-    std::set<std::string> operations;
-    for (const ReportLine& line : report->lines) {
-      if (line.operation == "layer") continue; // only recorded
-      EXPECT_EQ(line.verdict, Verdict::pass)
-          << line.operation << " " << line.tensor << " " << line.subject << "/" << line.against;
-      operations.insert(line.operation);
-    }
+    const std::set<std::string> operations = replayed_green(one, ReplayMode::fed);
     for (const char* operation :
          {"qkv_a_proj", "q_norm", "kv_norm", "q_b_proj", "index_key_norm", "index_cache_write",
           "index_logits_prefill", "index_logits_decode", "topk", "mla_cache_write", "topk_slots",
           "absorb_q", "sparse_attention", "absorb_v", "output_gate", "o_proj"})
       EXPECT_TRUE(operations.count(operation)) << operation;
   }
+}
+
+TEST_F(Record, RankZeroOfContextParallelismReplaysGreenFedAndChained) {
+  for (const auto& [ranks, interleave] : {std::pair(2, 1), {3, 16}, {8, 64}})
+    for (const char* indexer : {"fp8", "mxfp4"})
+      for (const ReplayMode mode : {ReplayMode::fed, ReplayMode::chained}) {
+        SCOPED_TRACE(std::to_string(ranks) + " ranks, interleave " + std::to_string(interleave) +
+                     ", " + indexer + (mode == ReplayMode::fed ? ", fed" : ", chained"));
+        RecordOptions one = options("x.h5");
+        one.indexer_kv_dtype = indexer;
+        one.decode_context_parallel_size = ranks;
+        one.cp_kv_cache_interleave_size = interleave;
+        const auto operations = replayed_green(one, mode);
+        for (const char* operation :
+             {"index_cache_write", "index_logits_prefill", "index_logits_decode", "topk",
+              "dcp_topk_merge", "mla_cache_write", "topk_slots", "sparse_attention",
+              "dcp_attention_merge", "absorb_v", "o_proj"})
+          EXPECT_TRUE(operations.count(operation)) << operation;
+      }
+}
+
+/// What the first rank holds is a part of what one rank alone does, and the selection is the same.
+TEST_F(Record, RanksShareTheTokensOfOne) {
+  const auto read = [&](const RecordOptions& one, const char* operation, Side side,
+                        const char* name) {
+    recorded(one);
+    auto reader = RecordingReader::open(one.output);
+    EXPECT_TRUE(reader) << reader.status().what();
+    auto tensors = reader->read({1, operation}, reader->contract(1));
+    EXPECT_TRUE(tensors) << tensors.status().what();
+    return (side == Side::inputs ? tensors->inputs : tensors->outputs).at(name).tensor;
+  };
+  RecordOptions alone = options("x.h5"), ranks = alone;
+  ranks.decode_context_parallel_size = 2;
+  ranks.cp_kv_cache_interleave_size = 4;
+  const Tensor whole = read(alone, "index_logits_decode", Side::outputs, "logits");
+  const Tensor own = read(ranks, "index_logits_decode", Side::outputs, "logits");
+  EXPECT_EQ(whole.shape[1], 72);
+  EXPECT_EQ(own.shape[1], 36);
+  for (std::int64_t row = 0; row < own.shape[0]; ++row)
+    for (std::int64_t key = 0; key < 35; ++key) // every row has so many
+      EXPECT_EQ(own.as<float>()[row * 36 + key],
+                whole.as<float>()[row * 72 + key / 4 * 8 + key % 4]);
+  const Tensor one = read(alone, "topk_slots", Side::inputs, "topk_indices");
+  const Tensor merged = read(ranks, "topk_slots", Side::inputs, "topk_indices");
+  EXPECT_EQ(one.bytes, merged.bytes); // more keys than k: by rank in both
 }
 
 TEST_F(Record, RefusalsLeaveNothing) {
@@ -214,6 +287,12 @@ TEST_F(Record, RefusalsLeaveNothing) {
   bad = options("x.h5");
   bad.tensor_parallel_size = 0;
   EXPECT_EQ(refusal(bad), "tensor_parallel_size: found 0, want at least 1");
+  bad = options("x.h5");
+  bad.decode_context_parallel_size = 0;
+  EXPECT_EQ(refusal(bad), "decode_context_parallel_size: found 0, want at least 1");
+  bad.decode_context_parallel_size = 2;
+  bad.cp_kv_cache_interleave_size = 0;
+  EXPECT_EQ(refusal(bad), "cp_kv_cache_interleave_size: found 0, want at least 1");
   bad = options("x.h5");
   bad.config = "deepseek-v3.2";
   EXPECT_NE(refusal(bad, Code::unsupported).find("no rotary embedding"), std::string::npos);

@@ -141,15 +141,28 @@ TEST_F(RecordingLayer, FormsThatDoNotFit) {
 }
 
 TEST_F(RecordingLayer, WhatIsOnlyRecordedOpensWithoutItsContract) {
-  EXPECT_EQ(read("sparse_attention",
+  EXPECT_EQ(read("mla_cache_write",
                  [](TinyRecording& r) {
-                   r.contract["mla_record"] = "bf16";
+                   r.contract["mla_record"] = "bf16_576";
                    r.contract.erase("mla_fp8_encoding");
-                   r.operations.erase("mla_cache_write");
+                   r.operations.erase("sparse_attention");
                  }),
-            "/steps/0/sparse_attention: mla_record bf16 is recorded, but not replayed by this "
+            "/steps/0/mla_cache_write: mla_record bf16_576 is recorded, but not replayed by this "
             "version");
   EXPECT_EQ(code_, Code::unsupported);
+}
+
+TEST_F(RecordingLayer, DenseRowsAreNoRecords) {
+  const std::string hint =
+      " bytes, want the 656 of mla_record fp8_ds_mla; hint: dense rows of 576 elements; "
+      "sparse_attention reads those of bf16 under mla_record bf16_576";
+  for (const auto& [dtype, bytes] : {std::pair(Dtype::bfloat16, "1152"), {Dtype::uint8, "576"}})
+    EXPECT_EQ(
+        read("sparse_attention",
+             [&](TinyRecording& r) {
+               r.input("sparse_attention", "mla_cache") = Tensor(dtype, {tiny::kPages, 2, 576});
+             }),
+        std::string("/steps/0/sparse_attention/inputs/mla_cache: found rows of ") + bytes + hint);
 }
 
 TEST_F(RecordingLayer, SlotsOfTheCaches) {

@@ -64,6 +64,29 @@ TEST_F(ReplayDcp, OutputsThatARecordingLacks) {
             path("x.h5") + ": /steps/0/dcp_attention_merge/outputs/lse: is missing");
 }
 
+// Row 0 has six keys of rank 1, which are positions 3 to 5 and 9 to 11 of its request.
+TEST_F(ReplayDcp, ASelectionNamesPositionsOfTheRequest) {
+  TinyRecording recording = tiny_dcp();
+  const Tensor& indices = recording.output("topk", "topk_indices");
+  EXPECT_EQ(std::vector(indices.as<std::int32_t>(), indices.as<std::int32_t>() + kK),
+            (std::vector<std::int32_t>{11, 9, 10, 3}));
+  EXPECT_EQ(std::vector(indices.as<std::int32_t>() + 2 * kK, indices.as<std::int32_t>() + 3 * kK),
+            (std::vector<std::int32_t>{3, 4, -1, -1}));
+  // Of a producer with ties of its own: the set in another order, and one position of rank 0.
+  recording.contract["tie_rule"] = "unspecified";
+  auto& outputs = recording.operations.at("topk").outputs;
+  outputs["topk_indices.other"] = outputs.at("topk_indices");
+  outputs.at("topk_indices.other").attributes["output"] = "topk_indices";
+  outputs.erase("topk_indices");
+  auto* other = recording.output("topk", "topk_indices.other").as<std::int32_t>();
+  std::reverse(other, other + kK);
+  EXPECT_EQ(replay(recording).verdict(), Verdict::pass);
+  other[0] = 0;
+  const Report report = replay(recording);
+  EXPECT_EQ(find(report, "topk", "topk_indices.other", "reference", "recorded")->verdict,
+            Verdict::fail);
+}
+
 TEST_F(ReplayDcp, AWrongInterleaveFailsAndTheFieldIsNamed) {
   TinyRecording recording = tiny_dcp();
   recording.contract["dcp_interleave"] = "1";
@@ -127,12 +150,14 @@ TEST_F(ReplayDcp, ContractsAndAttributesThatDoNotFit) {
         r.contract["dcp_interleave"] = "0";
       }).find("/contract (step 0): contract key dcp_interleave: found '0', want a number in [1,"),
       0u);
-  const std::string slots = "/steps/0/topk_slots/outputs/slots: ";
-  for (const char* rank : {"2", "-1", "x"})
-    EXPECT_EQ(refusal([&](auto& r) {
-                r.operations.at("topk_slots").outputs.at("slots").attributes["dcp_rank"] = rank;
-              }),
-              slots + "found dcp_rank '" + rank + "', want 0 to 1 (dcp_world)");
+  for (const auto& [operation, output] :
+       {std::pair("topk", "topk_indices"), {"topk_slots", "slots"}})
+    for (const char* rank : {"2", "-1", "x"})
+      EXPECT_EQ(refusal([&](auto& r) {
+                  r.operations.at(operation).outputs.at(output).attributes["dcp_rank"] = rank;
+                }),
+                "/steps/0/" + std::string(operation) + "/outputs/" + output + ": found dcp_rank '" +
+                    rank + "', want 0 to 1 (dcp_world)");
   EXPECT_EQ(refusal([](auto& r) {
               auto& outputs = r.operations.at("topk_slots").outputs;
               outputs["slots.other"] = outputs.at("slots");

@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(
         File{"kernel_logits_paged_rocm_h32_n2", 5}, File{"kernel_logits_paged_rocm_h64_n1", 5},
         File{"kernel_logits_paged_rocm_h64_n2", 5}, File{"kernel_logits_prefill_h32", 5},
         File{"kernel_logits_prefill_h64", 5}, File{"kernel_mla_decode_h64", 6},
-        File{"kernel_mla_prefill_bf16_h16", 0}, File{"kernel_mxfp4_insert_flat", 9},
+        File{"kernel_mla_prefill_bf16_h16", 1}, File{"kernel_mxfp4_insert_flat", 9},
         File{"kernel_mxfp4_quant", 6}, File{"kernel_norms", 37}, File{"kernel_quant_q", 10},
         File{"kernel_topk", 3}, File{"prefill_no_q_lora_rmsnorm_yarn", 60},
         File{"prefill_q_lora_layernorm_gate", 69}),
@@ -79,6 +79,28 @@ TEST_F(ReplayKnownFiles, AttentionFailsUnderTheOtherReadingOfTheScalesAndTheFiel
   EXPECT_NE(bad->hint.find("mla_scale_read=bf16: the contract field is mla_scale_read"),
             std::string::npos)
       << bad->hint;
+}
+
+TEST_F(ReplayKnownFiles, DenseRowsAreReadByTheReferenceAlone) {
+  DSAKIT_NEED_RECORDING("kernel_mla_prefill_bf16_h16");
+  for (const ReplayMode mode : {ReplayMode::fed, ReplayMode::chained}) {
+    ReplayOptions options;
+    options.mode = mode;
+    const Report report = replay_shared("kernel_mla_prefill_bf16_h16", options);
+    EXPECT_EQ(report.verdict(), Verdict::pass);
+    ASSERT_EQ(report.lines.size(), 2u);
+    const ReportLine* kernel = find(report, "sparse_attention", "latent", "kernel", "reference");
+    EXPECT_EQ(kernel->verdict, Verdict::skipped);
+    EXPECT_EQ(kernel->reason, "reference only: no kernel reads mla_record bf16_576");
+    const ReportLine* line = find(report, "sparse_attention", "latent", "reference", "recorded");
+    EXPECT_EQ(line->verdict, Verdict::pass);
+    EXPECT_EQ(line->gate, "derived");
+    EXPECT_GT(*line->used, 0.1);
+    const std::string text = to_text(report, {});
+    EXPECT_NE(text.find("reference only: no kernel reads mla_record bf16_576\n"), std::string::npos)
+        << text;
+    EXPECT_EQ(text.find("not replayed"), std::string::npos);
+  }
 }
 
 TEST_F(ReplayKnownFiles, NormsFailUnderTheOtherRounding) {

@@ -34,8 +34,6 @@ TEST(LayerConfig, EveryRefusalInItsOrderWithTheValueFound) {
     EXPECT_EQ(status.what(), what);
   };
   ASSERT_TRUE(refusal(config));
-  config.parallel.decode_context_parallel_size = 2;
-  expect(Code::unsupported, "decode_context_parallel_size: found 2, want 1 in this layer");
   config.head.pe = 32;
   expect(Code::unsupported, "qk_rope_head_dim: found 32, want 64 for fp8_ds_mla");
   config.head.latent = 256;
@@ -85,6 +83,16 @@ TEST(LayerConfig, OtherRefusals) {
             "reduce_results: found true, want false for a rank alone: sum_partials adds what the "
             "ranks return");
   EXPECT_EQ(what([](LayerConfig& c) { c.dsa->index_topk_freq.reset(); }), "");
+  EXPECT_EQ(what([](LayerConfig& c) { c.parallel.decode_context_parallel_size = 0; }),
+            "decode_context_parallel_size: found 0, want at least 1");
+  EXPECT_EQ(what([](LayerConfig& c) { c.parallel.cp_kv_cache_interleave_size = 0; }),
+            "cp_kv_cache_interleave_size: found 0, want at least 1");
+  EXPECT_EQ(what([](LayerConfig& c) {
+              c.parallel.decode_context_parallel_size = 2;
+              c.max_num_seqs = c.max_cudagraph_capture_size = 0;
+            }),
+            "rows of dcp_scores: found 0, want at least 1: max_num_seqs * (1 + "
+            "num_speculative_tokens) or max_cudagraph_capture_size");
 }
 
 TEST(LayerConfig, HeadsThatTheRanksDoNotDivideArePaddedWithANote) {

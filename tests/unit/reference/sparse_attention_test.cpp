@@ -45,14 +45,22 @@ struct Problem {
   Fp8Encoding encoding = Fp8Encoding::e4m3fn;
   MlaScaleRead scale_read = MlaScaleRead::fp32;
   LseBase lse_base = LseBase::e;
+  MlaRecord mla_record = MlaRecord::fp8_ds_mla;
 
   std::int64_t page_stride() const { return std::ssize(cache) / pages; }
   SparseAttention view() const {
-    return {query.data(),  {cache.data(), pages, page_size, page_stride(), record_stride},
-            slots.data(),  tokens,
-            heads,         k,
-            softmax_scale, encoding,
-            scale_read,    lse_base};
+    return {query.data(),
+            {cache.data(), pages, page_size, page_stride(), record_stride},
+            slots.data(),
+            tokens,
+            heads,
+            k,
+            softmax_scale,
+            encoding,
+            scale_read,
+            lse_base,
+            ActivationDtype::bf16,
+            mla_record};
   }
   std::uint8_t* record(std::int64_t slot) {
     return cache.data() + slot / page_size * page_stride() + slot % page_size * record_stride;
@@ -493,6 +501,31 @@ TEST(SparseAttention, S17_S56_ATokenDoesNotDependOnTheBatchOrOnTheThreads) {
   }
 }
 
+// A dense row holds the very values that a record gives, so nothing may differ.
+TEST(SparseAttentionDenseRows, GiveWhatRecordsOfTheSameValuesGive) {
+  Problem p = random_problem(3, 5, 40, Fp8Encoding::e4m3fn, 21);
+  Problem dense = p;
+  constexpr std::int64_t kStride = kMlaDenseRow + 16;
+  const std::int64_t slots = p.pages * p.page_size;
+  dense.record_stride = kStride;
+  dense.cache.assign(index(slots * kStride), 0xFF); // NaN where no row lies
+  for (std::int64_t slot = 0; slot < slots; ++slot) {
+    std::vector<float> values(kDim);
+    read_mla_record(p.encoding, p.scale_read, p.record(slot), values.data());
+    for (std::int64_t d = 0; d < kDim; ++d) {
+      const std::uint16_t bits = float_to_bf16(values[index(d)]);
+      std::memcpy(dense.record(slot) + 2 * d, &bits, sizeof bits);
+    }
+  }
+  dense.mla_record = MlaRecord::bf16_576;
+  EXPECT_TRUE(same(simulated_of(dense), simulated_of(p)));
+  EXPECT_EQ(exact_of(dense).latent, exact_of(p).latent);
+  EXPECT_EQ(bound_of(dense).latent, bound_of(p).latent);
+  dense.record_stride = kMlaDenseRow - 2;
+  EXPECT_EQ(sparse_attention_exact(dense.view(), nullptr, nullptr).what(),
+            "mla_cache record stride: found 1150 bytes, want at least 1152");
+}
+
 // ---- Recordings ---------------------------------------------------------------------------------
 
 /// What a producer wrote.
@@ -712,6 +745,27 @@ TEST(SparseAttentionRecordedFlashMla, OnlyAScaleReadAsBf16ExplainsIt) {
   const auto [latent_fp32, lse_fp32] = share(MlaScaleRead::fp32);
   EXPECT_GT(latent_fp32, 3);
   EXPECT_GT(lse_fp32, 10);
+}
+
+TEST(SparseAttentionRecordedDenseRows, ArePredictedAndAMissingKeyIsNot) {
+  DSAKIT_NEED_RECORDING("kernel_mla_prefill_bf16_h16");
+  testing::Safetensors file(testing::recording_path("kernel_mla_prefill_bf16_h16"));
+  Problem p{file.extent("q", 0),
+            file.extent("q", 1),
+            file.extent("slots", 1),
+            file.extent("kv_cache", 0) / 64,
+            64,
+            kMlaDenseRow,
+            file.values<std::uint16_t>("q"),
+            file.values<std::uint8_t>("kv_cache"),
+            file.values<std::int32_t>("slots")};
+  p.softmax_scale = 0.041666666666666664;
+  const auto latent = bf16_floats(file.values<std::uint16_t>("out"));
+  p.mla_record = MlaRecord::bf16_576;
+  const auto share = [&] { return used(latent, exact_of(p).latent, bound_of(p).latent); };
+  EXPECT_LE(share(), 0.7); // spec 12: 0.62
+  p.slots[0] = p.slots[0] < 0 ? 0 : -1;
+  EXPECT_GT(share(), 1);
 }
 
 constexpr double kScale = 0.07216878364870322;

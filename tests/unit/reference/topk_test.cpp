@@ -275,6 +275,40 @@ Ids slots_of(const SlotRows& in) {
   return {slots.data(), slots.data() + slots.size()};
 }
 
+// The positions that a rank holds, counted out one by one.
+TEST(TopkOfRank, S59_ColumnsBecomePositionsOfTheRequest) {
+  std::mt19937 random(5);
+  for (const DcpRank& dcp : {DcpRank{2, 1, 1}, DcpRank{3, 4, 0}, DcpRank{8, 64, 7}}) {
+    std::vector<std::int32_t> held;
+    for (std::int32_t position = 0; held.size() < 40; ++position)
+      if (position / dcp.interleave % dcp.world == dcp.rank) held.push_back(position);
+    std::vector<float> logits;
+    for (int i = 0; i < 2 * 40; ++i)
+      logits.push_back(static_cast<float>(random() % 9));
+    const std::vector<std::int32_t> ends = {40, 6};
+    std::vector<std::int32_t> local(2 * 10), global(2 * 10);
+    for (const TopkOrder order : {TopkOrder::rank, TopkOrder::ascending}) {
+      ASSERT_TRUE(topk(logits.data(), 2, 40, nullptr, ends.data(), 10, order, local.data()));
+      ASSERT_TRUE(topk(logits.data(), 2, 40, nullptr, ends.data(), 10, order, global.data(), dcp));
+      std::vector<float> want(2 * 10), got(2 * 10);
+      dcp_scores(logits.data(), 2, 40, nullptr, local.data(), 10, want.data());
+      dcp_scores(logits.data(), 2, 40, nullptr, global.data(), 10, got.data(), dcp);
+      EXPECT_EQ(got, want);
+      for (std::size_t i = 0; i < global.size(); ++i)
+        EXPECT_EQ(global[i], local[i] < 0 ? -1 : held[static_cast<std::size_t>(local[i])]);
+    }
+  }
+  const float logits[] = {1, 2};
+  const std::int32_t two = 2;
+  std::int32_t index = 77;
+  const DcpRank far{2, std::int64_t{1} << 31, 1};
+  EXPECT_EQ(topk(logits, 1, 2, nullptr, &two, 1, TopkOrder::rank, &index, far).what(),
+            "last position of row 0: found 2147483649, want an int32");
+  EXPECT_EQ(topk(logits, 1, 2, nullptr, &two, 1, TopkOrder::rank, &index, {2, 1, 2}).what(),
+            "dcp rank: found 2, want 0 to 1");
+  EXPECT_EQ(index, 77);
+}
+
 TEST(TopkSlots, PagesAreStridedAndMinusOneStays) {
   EXPECT_EQ(slots_of({{0, 15, 16, -1}, 4, {3, 7}, 1, {0}, 16, 64}),
             (Ids{192, 207, 448, -1})); // spec 8

@@ -87,6 +87,9 @@ public:
   /// The outputs of the simulated tier with rounding_points()[*switched] switched, or as it is.
   virtual Result<std::map<std::string, Tensor>>
   simulated(const OperationData& data, std::optional<std::size_t> switched) const;
+  /// Why no kernel is meant to serve this contract: the reference alone is compared, and run is not
+  /// called. Empty: one is.
+  virtual std::string reference_only(const OperationData&) const { return ""; }
   /// Uploads the inputs, poisons the outputs, launches and downloads.
   virtual Result<KernelRun> run(const OperationData& data, optimized::Device& device) const = 0;
 };

@@ -17,10 +17,13 @@ struct RecordOptions {
   std::string requests; ///< parse_requests
   std::uint64_t seed = 0;
   std::string distribution = "normal";
-  std::string indexer_kv_dtype = "fp8";  ///< or mxfp4
-  std::int64_t tensor_parallel_size = 1; ///< what rank 0 of them sees is recorded
-  std::string weights;                   ///< "" or a folder of safetensors shards
-  std::int64_t layer = 0;                ///< of the checkpoint
+  std::string indexer_kv_dtype = "fp8";          ///< or mxfp4
+  std::int64_t tensor_parallel_size = 1;         ///< what rank 0 of them sees is recorded
+  std::int64_t decode_context_parallel_size = 1; ///< of them too rank 0's view: its keys, and what
+                                                 ///< the others offer to the merges
+  std::int64_t cp_kv_cache_interleave_size = 1;
+  std::string weights;    ///< "" or a folder of safetensors shards
+  std::int64_t layer = 0; ///< of the checkpoint
   std::string output;
   std::string command; ///< for /provenance: the command line without paths
 };

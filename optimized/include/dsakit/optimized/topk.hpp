@@ -13,7 +13,10 @@ namespace dsakit::optimized {
 /// asks. dcp_scores: the logits at the selected positions, -inf at -1, which a rank offers to
 /// dcp_topk_merge.
 /// Row r's columns are [row_starts[r], row_ends[r]) of its logits; positions count from
-/// row_starts[r].
+/// row_starts[r]. Under decode context parallelism the columns are the keys of dcp_rank, and column
+/// l stands for the position in the request (spec 6)
+///   p = (l / dcp_interleave * dcp_world + dcp_rank) * dcp_interleave + l % dcp_interleave,
+/// which fits an int32.
 struct TopkParams {
   const float* logits;            // [rows, >= every row_ends]
   const std::int32_t* row_starts; // [rows], or nullptr: 0
@@ -25,6 +28,9 @@ struct TopkParams {
   std::int64_t rows;
   std::int32_t k;  // 1 to 4096
   TopkOrder order; // of rows with more than k columns
+  std::int32_t dcp_world = 1;
+  std::int32_t dcp_interleave = 1;
+  std::int32_t dcp_rank = 0;
 };
 
 } // namespace dsakit::optimized

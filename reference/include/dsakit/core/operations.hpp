@@ -1,6 +1,6 @@
 // The operations in causal order, with the names of their tensors and their contract keys.
 // Recordings, kernels, rules and reports all use these names (design 5). The indexer's exist in FP8
-// and in MXFP4: one name, an entry for each format.
+// and in MXFP4, attention reads two records: one name, an entry for each format.
 #pragma once
 
 #include <string_view>
@@ -16,7 +16,8 @@ struct Operation {
   std::string_view contract;            ///< keys that a recording of it must hold
   std::string_view config;              ///< numbers that its /config must hold
   std::string_view output_attributes;   ///< contract keys that each output holds for its producer
-  std::string_view format{};            ///< fp8 or mxfp4, of operations that exist in both
+  std::string_view format{};            ///< of operations that exist in two: fp8 or mxfp4, or the
+                                        ///< mla_record
   std::string_view optional_outputs{};  ///< outputs that a recording may lack
   std::string_view optional_contract{}; ///< keys that it may hold, all of them or none
 };
@@ -59,8 +60,8 @@ inline constexpr Operation kOperations[] = {
     {"index_logits_decode",
      "index_q_packed index_q_scale index_cache index_weights block_table row_lens", "row_request",
      "logits", "index_page_layout page_size activation_dtype", "", "accumulation", "mxfp4"},
-    {"topk", "logits row_lens", "", "topk_indices", "tie_rule topk_order", "", "", "",
-     "dcp_scores"},
+    {"topk", "logits row_lens", "", "topk_indices", "tie_rule topk_order", "", "", "", "dcp_scores",
+     "dcp_world dcp_interleave"},
     {"dcp_topk_merge", "rank_scores rank_indices", "", "topk_indices", "topk_order", "", ""},
     {"mla_cache_write", "kv_c k_pe slot_mapping mla_cache", "", "mla_cache",
      "mla_fp8_encoding mla_record page_size activation_dtype qmax", "", ""},
@@ -69,7 +70,9 @@ inline constexpr Operation kOperations[] = {
     {"absorb_q", "q weight", "weight_scale", "mla_query", "activation_dtype", "", ""},
     {"sparse_attention", "mla_query mla_cache slots", "", "latent lse",
      "mla_fp8_encoding mla_record page_size lse_base", "softmax_scale",
-     "accumulation mla_scale_read"},
+     "accumulation mla_scale_read", "fp8_ds_mla"},
+    {"sparse_attention", "mla_query mla_cache slots", "", "latent", "mla_record", "softmax_scale",
+     "accumulation", "bf16_576"},
     {"dcp_attention_merge", "rank_latent rank_lse", "", "lse", "lse_base", "", "accumulation", "",
      "latent corrected"},
     {"absorb_v", "latent weight", "weight_scale", "attn_value", "activation_dtype", "", ""},
@@ -79,7 +82,7 @@ inline constexpr Operation kOperations[] = {
      ""},
 };
 
-/// nullptr when no operation has that name. Of two formats FP8's.
+/// nullptr when no operation has that name. Of two formats the first, FP8's.
 constexpr const Operation* find_operation(std::string_view name) {
   for (const Operation& op : kOperations)
     if (op.name == name) return &op;

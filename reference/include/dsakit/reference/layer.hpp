@@ -14,16 +14,17 @@
 
 namespace dsakit::reference {
 
-/// The inputs of a step. The new tokens of all requests come in order; rows of hidden_states past
-/// them are padding.
+/// The inputs of a step, as one rank of context parallelism sees them. The new tokens of all
+/// requests come in order; rows of hidden_states past them are padding.
 struct LayerStep {
   const std::uint16_t* hidden_states;       ///< [tokens, hidden_size] bits of activation_dtype
   std::int64_t tokens;                      ///< padding included
   std::span<const std::int32_t> query_lens; ///< [requests] new tokens
   std::span<const std::int32_t> seq_lens;   ///< [requests] all tokens, the new ones included
-  std::span<const std::int64_t> index_slot_mapping; ///< at most `tokens`; -1 writes nothing
+  std::span<const std::int64_t> index_slot_mapping; ///< at most `tokens`; -1 writes nothing: what
+                                                    ///< another rank holds
   std::span<const std::int64_t> mla_slot_mapping;
-  BlockTable index_block_table;
+  BlockTable index_block_table; ///< of the rank's own keys, which it counts without gaps
   BlockTable mla_block_table;
   IndexCache<std::uint8_t> index_cache; ///< no pages in either cache: a dummy run
   MlaCache<std::uint8_t> mla_cache;
@@ -34,7 +35,10 @@ struct LayerStep {
 /// index_weights, index_q_fp8 or index_q_packed, index_q_scale, index_weights_folded, index_logits,
 /// topk_indices, topk_slots, mla_query, attn_latent, attn_lse, attn_value, gate, attn_gated,
 /// output). index_logits alone comes in pieces, each as wide as its longest request; columns at or
-/// past a row's length are -inf.
+/// past a row's length are -inf. Of several ranks what each has of its own comes as
+/// "ranks.<r>.<name>": index_logits, topk_indices (its best, as positions in the request) and
+/// dcp_scores in pieces; topk_slots, compact_slots, counts, attn_latent and attn_lse whole.
+/// topk_indices, attn_latent and attn_lse are then what the merges gave.
 using LayerSink =
     std::function<Status(std::string_view name, std::int64_t first_row, const Tensor& rows)>;
 
@@ -51,6 +55,7 @@ struct LayerWorkspace {
   std::int64_t logits_bytes;      ///< the larger of a prefill chunk's and a decode step's
   std::int64_t decode_rows;       ///< rows of dcp_scores: max(max_num_seqs * (1 + speculative
                                   ///< tokens), max_cudagraph_capture_size)
+  std::int64_t dcp_scores_bytes;  ///< [decode_rows, index_topk] fp32; 0 without context parallelism
 };
 
 /// Requests [first_request, last_request) with their rows [first_row, last_row) of the step.
@@ -70,9 +75,9 @@ std::vector<PrefillChunk> split_prefill(std::span<const std::int32_t> query_lens
 
 class KimiK3DSAAttention {
 public:
-  /// One rank. `weights` are that rank's, and outlive the layer with the buffer; a change of their
-  /// values shows in the next step. Failures: check_layer, check_weights, a contract that does not
-  /// fit the configuration.
+  /// One rank of tensor parallelism. `weights` are that rank's, and outlive the layer with the
+  /// buffer; a change of their values shows in the next step. Failures: check_layer, check_weights,
+  /// a contract that does not fit the configuration.
   static Result<KimiK3DSAAttention> create(const LayerConfig& config, const LayerContract& contract,
                                            const LayerWeights& weights, const TopkBuffer& topk);
 
@@ -85,6 +90,11 @@ public:
   /// nothing else is touched. bad_input where lengths, tables, slots or caches disagree; then
   /// neither cache is written. 576-wide cache rows are unsupported.
   Result<LayerResult> forward(const LayerStep& step, const LayerSink& sink = {}) const;
+  /// The same of decode_context_parallel_size ranks, in one process: an entry a rank, with caches,
+  /// tables and slots of its own and all else alike. Each scores its own keys, at most decode_rows
+  /// rows at a time, and offers its best; what is selected of them is attended to by the rank that
+  /// holds it, with all heads (spec 6). Sets are those of one rank, outputs within its gate.
+  Result<LayerResult> forward(std::span<const LayerStep> ranks, const LayerSink& sink = {}) const;
 
 private:
   KimiK3DSAAttention(const LayerConfig& config, const LayerContract& contract,

@@ -2,6 +2,7 @@
 // (spec 0.4, 1, 7).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -37,6 +38,7 @@ struct Parallelism {
   std::int64_t tensor_parallel_size;
   std::int64_t prefill_context_parallel_size;
   std::int64_t decode_context_parallel_size;
+  std::int64_t cp_kv_cache_interleave_size = 1; ///< positions in a row on one of those ranks
 };
 
 struct LayerConfig {
@@ -71,6 +73,10 @@ struct LayerConfig {
   }
   /// Keys that a prefill chunk may gather (spec 2.7).
   std::int64_t max_total_seq_len() const { return 40 * max_model_len; }
+  /// Rows of dcp_scores: the largest decode step (spec 6).
+  std::int64_t decode_rows() const {
+    return std::max(max_num_seqs * (1 + num_speculative_tokens), max_cudagraph_capture_size);
+  }
   bool use_fp4() const { return indexer_kv_dtype == "mxfp4"; }
   double softmax_scale() const;
 };

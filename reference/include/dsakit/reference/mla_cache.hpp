@@ -1,4 +1,4 @@
-// The MLA cache: 656-byte fp8_ds_mla records (spec 4).
+// The MLA cache: 656-byte fp8_ds_mla records (spec 4); dense bf16 rows are only read.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,12 @@ namespace dsakit::reference {
 
 inline constexpr std::int64_t kMlaLatent = 512;
 inline constexpr std::int64_t kMlaPe = 64;
-inline constexpr std::int64_t kMlaTile = 128;   ///< latents a scale
-inline constexpr std::int64_t kMlaRecord = 656; ///< bytes
+inline constexpr std::int64_t kMlaTile = 128;      ///< latents a scale
+inline constexpr std::int64_t kMlaRecord = 656;    ///< bytes of fp8_ds_mla
+inline constexpr std::int64_t kMlaDenseRow = 1152; ///< bytes of bf16_576
+
+/// A token's record: codes, scales and k_pe (spec 4), or a dense row of 576 bf16 values (spec 5.5).
+enum class MlaRecord : std::uint8_t { fp8_ds_mla, bf16_576 };
 
 /// Records in memory: slot = page * page_size + token.
 template <class Byte>
@@ -21,7 +25,7 @@ struct MlaCache {
   std::int64_t pages;
   std::int64_t page_size;     ///< tokens
   std::int64_t page_stride;   ///< BYTES
-  std::int64_t record_stride; ///< BYTES, at least 656
+  std::int64_t record_stride; ///< BYTES, at least a record's
 };
 
 /// Per tile: s = max(amax / qmax, FLT_MIN), code = e4m3(x / s), fp32 IEEE divisions, saturating;

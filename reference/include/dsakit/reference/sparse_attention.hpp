@@ -20,6 +20,8 @@ struct SparseAttention {
   LseBase lse_base;
   /// Of the query, the keys, the probabilities and the latent.
   ActivationDtype activation_dtype = ActivationDtype::bf16;
+  /// bf16_576: rows of 512 latents and 64 of k_pe, read as they are, without encoding and scales.
+  MlaRecord mla_record = MlaRecord::fp8_ds_mla;
 };
 
 /// Tier exact: scores, softmax and sums in double over the bf16 records.
