@@ -36,7 +36,7 @@ std::vector<Hint> explanations(const OperationAdapter& adapter, const Failure& f
     for (const auto& assumptions : {other_contracts(data), other_inputs(data)})
       for (const Assumption& assumption : assumptions)
         if (hints.size() < kMost && trial->explains(assumption))
-          add(hints, whose(f.c) + " " + assumption.hint);
+          add(hints, whose(f.c) + " are " + assumption.hint);
   }
   add(hints, other_accumulation(f.c, reference));
   return hints;

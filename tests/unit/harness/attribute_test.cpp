@@ -1,4 +1,6 @@
 // replay --attribute: a rounding that a producer has more, or lacks, is named.
+#include <sstream>
+
 #include "dsakit/reference/index_logits.hpp"
 #include "dsakit/reference/sparse_attention.hpp"
 #include "hints_problem.hpp"
@@ -95,7 +97,10 @@ TEST_F(Attribute, TextAndJsonSayIt) {
   ReplayOptions options;
   options.attribute = true;
   const Report report = replay(rounded_logits({false, true, false, false}), options);
-  const std::string text = to_text(report, {});
+  std::istringstream lines(to_text(report, {}));
+  std::string text, word;
+  while (lines >> word) // whatever the lines' width
+    text += word + " ";
   EXPECT_NE(text.find("explained by: dot rounded to bf16, which leaves 0"), std::string::npos)
       << text;
   EXPECT_NE(to_json(report).find("\"explained_by\": \"dot rounded to bf16\""), std::string::npos);

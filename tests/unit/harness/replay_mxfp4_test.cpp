@@ -157,7 +157,7 @@ TEST_F(ReplayMxfp4, S06_ScalesOneExponentOffAreNamed) {
   for (std::int64_t i = 0; i < scale.elements(); i += 2)
     --scale.as<std::uint8_t>()[i];
   EXPECT_EQ(hint(recording, "index_query_quant", "index_q_scale"),
-            "18 of 36 scales of the recorded values are one exponent from right: a scale rounded "
+            "30 of 60 scales of the recorded values are one exponent from right: a scale rounded "
             "down or to even, not up?");
 }
 

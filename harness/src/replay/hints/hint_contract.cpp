@@ -11,16 +11,17 @@ namespace {
 struct Field {
   std::string_view key;
   std::string_view value;
-  std::string_view qmax = {}; ///< the usual divisor with that encoding
+  std::string_view qmax = {};   ///< the usual divisor with that encoding
+  std::string_view format = {}; ///< of two formats the one that knows the value
 };
 
 constexpr Field kFields[] = {
     {"index_fp8_encoding", "e4m3fn", "448"},
     {"index_fp8_encoding", "e4m3fnuz", "224"},
-    {"index_page_layout", "block_flat"},
-    {"index_page_layout", "mfma_preshuffle"},
-    {"index_page_layout", "flat"},
-    {"index_page_layout", "preshuffle64"},
+    {"index_page_layout", "block_flat", {}, "fp8"},
+    {"index_page_layout", "mfma_preshuffle", {}, "fp8"},
+    {"index_page_layout", "flat", {}, "mxfp4"},
+    {"index_page_layout", "preshuffle64", {}, "mxfp4"},
     {"hadamard", "none"},
     {"hadamard", "query_and_key"},
     {"mla_fp8_encoding", "e4m3fn", "448"},
@@ -80,7 +81,8 @@ std::vector<Assumption> other_contracts(const OperationData& data) {
   for (const Field& field : kFields) {
     const auto found = data.contract.find(std::string(field.key));
     if (found == data.contract.end() || found->second == field.value ||
-        !takes(data.operation(), field.key))
+        !takes(data.operation(), field.key) ||
+        (!field.format.empty() && field.format != data.operation().format))
       continue;
     const std::string key(field.key);
     assumptions.push_back(

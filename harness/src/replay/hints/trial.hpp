@@ -20,8 +20,8 @@ struct Assumption {
 
 class Trial {
 public:
-  /// Nothing where no assumption could be judged: no side is the reference, fewer wrong elements
-  /// than kEnough, or more tensors than are worth copying.
+  /// Nothing where no assumption could be judged: no side is the reference, too few elements are
+  /// wrong, or there are more tensors than are worth copying.
   static std::optional<Trial> of(const OperationAdapter& adapter, const Failure& f);
 
   /// The reference explains the values under that assumption: the comparison passes, all that was
