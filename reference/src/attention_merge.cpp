@@ -93,6 +93,12 @@ double ulp_of(double value, int mantissa_bits) {
   return std::ldexp(1.0, std::max(std::ilogb(value), -126) - mantissa_bits);
 }
 
+/// Largest error of storing `value` in a format with that mantissa. What is stored with less than
+/// fp32's was rounded to fp32 before, so that it may be half a step of that beyond the nearest.
+double rounding_of(double value, int mantissa_bits) {
+  return ulp_of(value, mantissa_bits) / 2 + (mantissa_bits < 23 ? ulp_of(value, 23) / 2 : 0);
+}
+
 } // namespace
 
 Status dcp_attention_merge_exact(const DcpAttention& in, double* latent, double* lse,
@@ -168,7 +174,7 @@ Status dcp_attention_merge_bound(const DcpAttention& in, Accumulation accumulati
       if (of.weight[r] != 0) of_sum += of.weight[r] * of_weight(r);
     const double of_log = of.sum == 0 ? 0 : of_sum + 8 * u * std::log(of.sum);
     const double of_lse = of_log * from_natural<double>(in.lse_base);
-    lse[at] = of.sum == 0 ? 0 : of_lse + ulp_of(std::fabs(of.lse) + of_lse, 23) / 2;
+    lse[at] = of.sum == 0 ? 0 : of_lse + rounding_of(std::fabs(of.lse) + of_lse, 23);
     const double of_rounded_lse = of_log + u * std::fabs(of.lse) * to_natural<double>(in.lse_base);
 
     for (std::int64_t d = 0; d < in.dim; ++d) {
@@ -191,11 +197,11 @@ Status dcp_attention_merge_bound(const DcpAttention& in, Accumulation accumulati
               std::fabs(found) * std::max(of.weight[r], 1 - of.weight[r]) + underflow;
           of_corrected =
               std::min(grown(of_weight(r) + of_sum + of_rounded_lse + 2 * u), any_weight);
-          of_corrected += ulp_of(std::fabs(part) + of_corrected, mantissa) / 2;
+          of_corrected += rounding_of(std::fabs(part) + of_corrected, mantissa);
         }
         if (corrected) corrected[of_rank(in, rank, at) * in.dim + d] = of_corrected;
       }
-      latent[at * in.dim + d] = of_latent + ulp_of(std::fabs(sum) + of_latent, 7) / 2;
+      latent[at * in.dim + d] = of_latent + rounding_of(std::fabs(sum) + of_latent, 7);
     }
   });
   return {};

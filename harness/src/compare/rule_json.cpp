@@ -18,7 +18,13 @@ std::string shown(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 80);
 }
 
+/// std::regex takes a stack frame for each parenthesis within another, so a length is set.
+constexpr std::size_t kLongestPattern = 256;
+
 Result<std::regex> pattern_of(const std::string& match) {
+  if (match.size() > kLongestPattern)
+    return bad_input("found a pattern of " + std::to_string(match.size()) +
+                     " bytes, want at most " + std::to_string(kLongestPattern));
   try {
     return std::regex(match);
   } catch (const std::regex_error& error) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "built_in_rules.hpp"
+#include "import/json.hpp"
 #include "recording/names.hpp"
 #include "recording/text.hpp"
 #include "rule_json.hpp"
@@ -14,11 +15,12 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int kDepth = 5; ///< of a file: more than rules, a rule and its budget take
 constexpr const char* kRuleOfTensors = R"json({"operation": "tensors", "rules": [
   {"match": "[^]*", "gate": "exact", "why": "nothing says how a tensor of no operation was rounded"}]})json";
 
 Status in_file(const std::string& source, const Status& status) {
-  return {status.code(), source + ": " + status.what()};
+  return {status.code(), source + ": " + escaped(status.what())};
 }
 
 } // namespace
@@ -54,7 +56,9 @@ Status Rules::replace_from(const std::string& path) {
 }
 
 Status Rules::add(const std::string& source, const std::string& contents, bool built_in) {
-  const json document = json::parse(contents, nullptr, false);
+  const auto parsed = parse_json(source, contents, kDepth);
+  DSAKIT_TRY(parsed);
+  const json& document = *parsed;
   if (!document.is_object())
     return bad_input(source +
                      ": found no JSON object, want {\"operation\": ..., \"rules\": [...]}");
@@ -63,7 +67,7 @@ Status Rules::add(const std::string& source, const std::string& contents, bool b
   auto operation = text_member(document, "operation");
   if (!operation) return in_file(source, operation.status());
   if (!causal_position(*operation) && *operation != kTensors)
-    return bad_input(source + ": found operation '" + *operation + "', want a known one");
+    return bad_input(source + ": found operation " + in_quotes(*operation) + ", want a known one");
   const auto list = document.find("rules");
   if (list == document.end() || !list->is_array() || list->empty())
     return bad_input(source + ": want a list \"rules\" with at least one rule");

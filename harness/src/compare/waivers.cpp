@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "import/json.hpp"
 #include "recording/text.hpp"
 #include "rule_json.hpp"
 
@@ -23,15 +24,17 @@ std::string day_of_clock() {
 Status Waivers::add_file(const std::string& path) {
   const auto contents = read_text_file(path);
   DSAKIT_TRY(contents);
-  const auto document = nlohmann::json::parse(*contents, nullptr, false);
+  const auto parsed = parse_json(path, *contents, 3);
+  DSAKIT_TRY(parsed);
+  const nlohmann::json& document = *parsed;
   const auto list = document.is_object() ? document.find("waivers") : document.end();
   if (list == document.end() || !list->is_array())
     return bad_input(path + ": found no {\"waivers\": [...]}");
   if (const Status status = only_keys(document, {"waivers"}); !status)
-    return {status.code(), path + ": " + status.what()};
+    return {status.code(), path + ": " + escaped(status.what())};
   for (const auto& item : *list) {
     auto waiver = parse_waiver(item, path, {});
-    if (!waiver) return {waiver.status().code(), path + ": " + waiver.status().what()};
+    if (!waiver) return {waiver.status().code(), path + ": " + escaped(waiver.status().what())};
     add(std::move(*waiver));
   }
   return {};

@@ -165,10 +165,13 @@ Result<reference::LayerConfig> read_model_config(const std::string& preset_or_pa
   for (const auto& [name, json] : kPresets)
     if (preset_or_path == name) return layer_of(name, Json::parse(json));
   std::ifstream file(preset_or_path, std::ios::binary);
-  std::string text(kLargest, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.empty() || text.size() == kLargest) {
+  std::string text;
+  for (char block[1 << 14]; text.size() < kLargest;) {
+    file.read(block, sizeof block);
+    if (file.gcount() == 0) break;
+    text.append(block, static_cast<std::size_t>(file.gcount()));
+  }
+  if (text.empty() || text.size() >= kLargest) {
     std::string presets;
     for (const std::string& name : model_presets())
       presets += (presets.empty() ? "" : ", ") + name;

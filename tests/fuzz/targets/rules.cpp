@@ -1,7 +1,8 @@
-// A rules file of any bytes: Rules takes or refuses it, and then judges names.
+// A file of rules or waivers of any bytes: taken or refused; names can be judged after both.
 #include "dsakit/harness/rules.hpp"
 
 #include "dsakit/core/operations.hpp"
+#include "dsakit/harness/waivers.hpp"
 #include "target.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -14,5 +15,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const char* tensor : {"logits", "logits.vllm", "topk_indices", ""})
       static_cast<void>(rules.find(operation.name, tensor, "recorded"));
   static_cast<void>(rules.unused());
+
+  harness::Waivers waivers;
+  waivers.today = "2030-01-01";
+  fuzz::check_refusal(waivers.add_file(file.path()), file.path());
+  harness::ReportLine failed;
+  failed.operation = "topk";
+  failed.tensor = "topk_indices";
+  failed.verdict = harness::Verdict::fail;
+  waivers.apply(failed);
+  static_cast<void>(waivers.unused());
   return 0;
 }

@@ -334,6 +334,18 @@ TEST(DcpAttentionMerge, ADoubleRoundedOnceStaysWithinTheBoundOfExact) {
   EXPECT_GT(used, 0.9);
 }
 
+/// fp32 rounds the sum up to the middle of two bf16, and that goes away from it.
+TEST(DcpAttentionMerge, AValueThatReachesBf16ThroughFp32StaysWithinTheBoundOfExact) {
+  constexpr float kMiddle = 1 + 0x3p-8F;
+  const Merge m{2, {0, 0}, {kMiddle, kMiddle - 0x1p-23F}};
+  const double want = exactly(m).latent[0];
+  ASSERT_EQ(want, kMiddle - 0x1p-24);
+  const float stored = bf16_to_float(float_to_bf16(static_cast<float>(want)));
+  EXPECT_EQ(stored - want, 0x1p-8 + 0x1p-24);
+  EXPECT_LE(stored - want, bounds(m, Accumulation::exact).latent[0]);
+  EXPECT_LT(bounds(m, Accumulation::exact).latent[0], 0x1p-8 + 0x1p-23);
+}
+
 TEST(DcpAttentionMerge, TheOrderOfTheRanksChangesRoundingOnly) {
   std::mt19937 random(13);
   Merge m = random_merge(random, 4, 2, LseBase::e);
