@@ -8,8 +8,8 @@ string(REPLACE "-DNDEBUG" "" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}
 
 set(dsakit_warnings -Wall -Wextra -Wconversion)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # GCC 12 sees both inside std::string where there is none (its bugs 105651 and 105562).
-  list(APPEND dsakit_warnings -Wno-restrict -Wno-maybe-uninitialized)
+  # GCC 12 sees each inside std::string where there is none (its bugs 105651, 105562 and 105329).
+  list(APPEND dsakit_warnings -Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-array-bounds)
 endif()
 
 function(dsakit_flags target)

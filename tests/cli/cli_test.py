@@ -3,6 +3,7 @@
 
 usage: cli_test.py DSAKIT MAKE_RECORDINGS SCHEMA [unittest argument...]
 """
+import ast
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import shlex
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -63,6 +65,21 @@ class CliTest(unittest.TestCase):
         for text in says:
             self.assertIn(text, done.stderr)
         return done
+
+    def on_a_terminal(self, code, *arguments):
+        """What a terminal gets on standard error."""
+        leader, follower = pty.openpty()
+        process = subprocess.Popen([DSAKIT, *map(str, arguments)], stderr=follower, stdout=subprocess.DEVNULL)
+        os.close(follower)
+        seen = ""
+        try:
+            while block := os.read(leader, 1 << 16):
+                seen += block.decode()
+        except OSError:  # how a pty says that the other side is closed
+            pass
+        os.close(leader)
+        self.assertEqual(process.wait(timeout=60), code, seen)
+        return seen
 
     def report(self, code, *arguments, **options):
         report = json.loads(self.expect(code, *arguments, "--format", "json", **options).stdout)
@@ -173,20 +190,89 @@ class ExitCodes(CliTest):
         self.expect_bad("compare", sound, sound, "-o", sound)
         self.assertEqual(sound.read_bytes(), before)
 
-    def test_an_interrupt_is_130_and_leaves_nothing(self):
-        output = self.folder / "report.json"
+    def many(self):
+        """A folder of links to one recording; replaying or comparing it takes many seconds."""
         many = self.folder / "many"
         many.mkdir()
         for i in range(3000):
-            os.link(self.file("sound"), many / f"{i}.h5")
-        process = subprocess.Popen([DSAKIT, "replay", many, "-o", output, "--format", "json"],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        time.sleep(0.5)
+            os.link(self.file("sound"), many / f"{i:04}.h5")
+        return many
+
+    def interrupted(self, *arguments, after=0.5):
+        """What an interrupted run prints; it must not have ended before."""
+        process = subprocess.Popen([DSAKIT, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True)
+        time.sleep(after)
         self.assertIsNone(process.poll(), "ended before it could be interrupted")
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, INTERRUPTED, stderr)
+        self.assertIn("interrupted", stderr)
+        return stdout
+
+    def test_an_interrupt_is_130_and_leaves_a_partial_report(self):
+        many, output = self.many(), self.folder / "report.json"
+        for arguments in (("replay", many), ("compare", many, many)):
+            self.assertEqual(self.interrupted(*arguments, "--format", "json", "-o", output, after=1), "")
+            report = json.loads(output.read_text())
+            jsonschema.validate(report, json.loads(pathlib.Path(SCHEMA).read_text()), jsonschema.Draft202012Validator)
+            self.assertTrue(report["partial"])
+            self.assertGreater(report["files_left_out"], 0)
+            self.assertEqual(len(report["files"]) + report["files_left_out"], 3000)
+            self.assertEqual([p.name for p in self.folder.iterdir() if "report" in p.name], ["report.json"])
+            output.unlink()
+        self.assertIn("PARTIAL: interrupted", self.interrupted("compare", many, many))
+        self.assertIs(self.report(PASS, "compare", self.file("sound"), self.file("sound"))["partial"], False)
+
+    def test_a_second_interrupt_ends_the_run_at_once(self):
+        # The report does not fit the pipe, which nobody reads: only a second signal ends the process.
+        process = subprocess.Popen([DSAKIT, "compare", many := self.many(), many, "--format", "json"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        while "again: at once" not in process.stderr.readline():
+            pass
+        time.sleep(1)
+        self.assertIsNone(process.poll())
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(timeout=60), INTERRUPTED)
         process.communicate()
-        self.assertEqual([p.name for p in self.folder.iterdir() if "report" in p.name], [])
+
+    def test_an_interrupted_export_is_130_and_leaves_nothing(self):
+        output = self.folder / "out.csv"
+        # Ten million rows of text.
+        config = Record.write_config(self.folder)
+        self.expect(PASS, "record", "--config", config, "--requests", "decode:8x16384", "--seed", 1, "-o",
+                    self.file("large"))
+        process = subprocess.Popen([DSAKIT, "export", self.file("large"), "--operation", "mla_cache_write", "--tensor",
+                                    "inputs/mla_cache", "-o", output], stderr=subprocess.PIPE)
+        while process.poll() is None and not any("out.csv" in path.name for path in self.folder.iterdir()):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(timeout=60), INTERRUPTED, process.communicate())
+        self.assertEqual([p.name for p in self.folder.iterdir() if "out" in p.name], [])
+
+    def test_each_verb_has_2_for_what_is_no_file(self):
+        none = self.folder / "none"
+        for arguments in (("info", none), ("import", none, "-o", self.file("x")), ("export", none, "-o", self.file("x")),
+                          ("replay", none), ("compare", none, none), ("golden", "--folder", none, "verify"),
+                          ("record", "--config", none, "--requests", "prefill:4", "--seed", 1, "-o", self.file("x"))):
+            self.expect_bad(*arguments, says=["none", "cannot be opened: No such file or directory"])
+            self.assertFalse(self.file("x").exists())
+
+    def test_each_verb_has_2_for_what_is_no_ordinary_file(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        for arguments in (("info", pipe), ("import", pipe, "-o", self.file("x")), ("export", pipe, "-o", self.file("x")),
+                          ("replay", pipe), ("compare", pipe, pipe), ("replay", self.file("sound"), "--rules", pipe)):
+            self.expect_bad(*arguments, says=["pipe: found a special file, want an ordinary one"])
+
+    def test_a_device_that_doctor_does_not_find_is_77(self):
+        for device in ("hip", "cuda"):
+            if dsakit("doctor", "--device", device).returncode != PASS:
+                self.expect(NOTHING_RAN, "doctor", "--device", device)
+                return
+        self.skipTest("NOT CHECKED: this machine has both devices")
 
     def test_an_interrupted_import_is_130_and_leaves_nothing(self):
         tokens = 1 << 22  # 1 GiB of keys, all a hole
@@ -388,6 +474,17 @@ class Reports(CliTest):
         self.assertIn(b"\033[31mFAIL", os.read(primary, 65536))
         os.close(primary)
 
+    def test_progress_only_on_a_terminal(self):
+        sound = self.file("sound")
+        for arguments in (("replay", sound), ("compare", sound, sound)):
+            self.assertEqual(self.expect(PASS, *arguments).stderr, "")
+            seen = self.on_a_terminal(PASS, *arguments)
+            self.assertRegex(seen, r"\[#* *\] +\d+ % ETA ")
+            self.assertIn("index_logits_decode", seen)
+            self.assertTrue(seen.endswith("\r\033[K"), "the bar is wiped")
+            for line in re.split(r"\r\033\[K|\r\n", seen):
+                self.assertLess(len(line), 80)
+
     def test_the_report_goes_to_a_file_whole_or_not_at_all(self):
         output = self.folder / "out.json"
         done = self.expect(PASS, "replay", self.file("sound"), "--format", "json", "-o", output)
@@ -456,8 +553,13 @@ class Record(CliTest):
 
     def setUp(self):
         super().setUp()
-        self.config = self.folder / "config.json"
-        self.config.write_text(json.dumps(self.CONFIG))
+        self.config = self.write_config(self.folder)
+
+    @classmethod
+    def write_config(cls, folder):
+        config = folder / "config.json"
+        config.write_text(json.dumps(cls.CONFIG))
+        return config
 
     def arguments(self, name, requests="prefill:40,decode:2x70+2"):
         return ["record", "--config", self.config, "--requests", requests, "--seed", 7, "-o", self.file(name)]
@@ -482,19 +584,7 @@ class Record(CliTest):
         self.assertIn("dcp_world", told)
 
     def test_a_terminal_sees_progress(self):
-        leader, follower = pty.openpty()
-        process = subprocess.Popen([DSAKIT, *map(str, self.arguments("x"))], stderr=follower,
-                                   stdout=subprocess.DEVNULL)
-        os.close(follower)
-        seen = ""
-        try:
-            while block := os.read(leader, 1 << 16):
-                seen += block.decode()
-        except OSError:  # how a pty says that the other side is closed
-            pass
-        os.close(leader)
-        self.assertEqual(process.wait(timeout=60), PASS)
-        self.assertIn("attn_latent", seen)
+        self.assertIn("attn_latent", self.on_a_terminal(PASS, *self.arguments("x")))
 
     def test_a_killed_or_interrupted_run_leaves_nothing_under_the_final_name(self):
         for name, number, code in (("killed", signal.SIGKILL, -signal.SIGKILL),
@@ -576,6 +666,158 @@ class Compare(CliTest):
                         says=["sound.h5", "other_contract.h5", "index_k_floor", "1e-4", "2e-4"])
         self.expect_bad("compare", self.file("sound"), self.file("other_input"),
                         says=["index_weights_folded", "[1, 1]"])
+
+
+class CompareTensors(CliTest):
+    """.safetensors files, mixed pairs and folders."""
+
+    def write(self, name, tensors):
+        """tensors: name -> (dtype, shape, bytes)"""
+        header, payload = {}, b""
+        for tensor, (dtype, shape, data) in tensors.items():
+            header[tensor] = {"dtype": dtype, "shape": shape, "data_offsets": [len(payload), len(payload) + len(data)]}
+            payload += data
+        text = json.dumps(header).encode()
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(len(text).to_bytes(8, "little") + text + payload)
+        return path
+
+    def floats(self, name, **tensors):
+        return self.write(name, {key: ("F32", [len(values)], struct.pack(f"<{len(values)}f", *values))
+                                 for key, values in tensors.items()})
+
+    def test_tensor_files_are_0_1_or_77(self):
+        a = self.floats("a.safetensors", x=[1, 2], y=[3])
+        b = self.floats("b.safetensors", x=[1, 2.5], y=[3])
+        c = self.floats("c.safetensors", z=[1])
+        self.expect(PASS, "compare", a, a)
+        done = self.expect(MISMATCH, "compare", b, a)
+        self.assertIn("FAIL tensor x: recorded against recorded", done.stdout)
+        self.assertIn("first [1]: got 2.5 (0x40200000), want 2 (0x40000000)", done.stdout)
+        report = self.report(MISMATCH, "compare", b, a)
+        line = next(line for line in report["operations"] if line["verdict"] == "fail")
+        self.assertEqual((line["operation"], line["tensor"], line["first_at"]), ("tensors", "x", [1]))
+        self.assertEqual(line["reproduce"], f"dsakit compare {b} {a}")
+        self.expect(NOTHING_RAN, "compare", a, c, "--allow-missing")
+
+    def test_what_cannot_be_compared_is_2(self):
+        a = self.floats("a.safetensors", x=[1, 2], y=[3])
+        b = self.floats("b.safetensors", x=[1, 2])
+        c = self.floats("c.safetensors", x=[1])
+        self.expect_bad("compare", a, b, says=["b.safetensors: has no tensor 'y'", "--allow-missing"])
+        self.expect(PASS, "compare", a, b, "--allow-missing")
+        self.expect_bad("compare", b, c, says=["tensor 'x': found float32 [2] and float32 [1]"])
+        self.expect_bad("compare", a, a, "--map", "z=x", says=["--map: found 'z=x'", "matches no tensor name"])
+        self.expect_bad("compare", a, a, "--map", "y=x", says=["found 'x' and 'y'"])
+        self.expect_bad("compare", a, a, "--map", "y", says=["want REGEX=REPLACEMENT"])
+        self.expect_bad("compare", a, a, "--map", "(=x", says=["want a regular expression"])
+        other = self.write("d.safetensors", {"x": ("F4", [2], b"\0")})
+        self.expect_bad("compare", other, other, says=["d.safetensors: 'x': found dtype", "F4", "want BF16"])
+
+    def test_a_gate_gives_tensors_a_budget(self):
+        a = self.floats("a.safetensors", x=[1, 2, 3, 4])
+        b = self.floats("b.safetensors", x=[1, 2.5, 3, 4])
+        self.expect(MISMATCH, "compare", b, a)
+        self.expect(PASS, "compare", b, a, "--gate", "tensors/x=exact,budget=1:0.25")
+        self.expect(MISMATCH, "compare", b, a, "--gate", "x=exact,budget=1:0.25,l2=0.01")
+        self.expect_bad("compare", b, a, "--gate", "x=derived", says=["found gate 'derived', want exact"])
+
+    def test_a_map_names_the_tensors_of_want(self):
+        a = self.floats("a.safetensors", **{"x.0": [1], "y.0": [2]})
+        b = self.floats("b.safetensors", **{"model.x": [1], "model.y": [2]})
+        self.expect(PASS, "compare", a, b, "--map", r"^model\.(.)$=$1.0")
+        self.expect(PASS, "compare", a, b, "--map", r"^model\.=", "--map", "$=.0")
+
+    def test_a_recording_meets_its_export(self):
+        dump = self.folder / "dump.safetensors"
+        self.expect(PASS, "export", self.file("sound"), "-o", dump)
+        self.expect(PASS, "compare", self.file("sound"), dump)
+        done = self.expect(MISMATCH, "compare", dump, self.file("wrong"))
+        self.assertIn("FAIL tensor steps.0.index_cache_gather.outputs.k_scale", done.stdout)
+
+    def test_folders(self):
+        for side in ("a", "b"):
+            (self.folder / side).mkdir()
+            shutil.copy(self.file("sound"), self.folder / side / "one.h5")
+            self.floats(f"{side}/two.safetensors", x=[1])
+        a, b = self.folder / "a", self.folder / "b"
+        self.assertIn("2 files", self.expect(PASS, "compare", a, b).stdout)
+        self.floats("b/two.safetensors", x=[2])
+        self.assertIn("FAIL tensor x", self.expect(MISMATCH, "compare", a, b).stdout)
+        self.floats("b/two.safetensors", y=[2])
+        done = self.expect(BAD_INPUT, "compare", a, b)
+        self.assertRegex(done.stdout, r"one.h5 .*pass")
+        self.assertIn("has no tensor 'x'", done.stderr)
+        (b / "two.safetensors").unlink()
+        self.expect_bad("compare", a, b, says=["b: has no file two.safetensors", "--allow-missing"])
+        self.report(PASS, "compare", a, b, "--allow-missing")
+        self.expect_bad("compare", a, self.file("sound"), says=["found a folder and a file"])
+
+    def test_many_tensors_fit_a_screen(self):
+        same = {f"t{i:03}": [i] for i in range(300)}
+        a = self.floats("a.safetensors", **same)
+        b = self.floats("b.safetensors", **{name: [-1] for name in same} | {"t007": [7]})
+        done = self.expect(PASS, "compare", a, a)
+        self.assertLessEqual(len(done.stdout.splitlines()), 25)
+        self.assertIn("300 tensors pass", done.stdout)
+        self.assertIn("t123", self.expect(PASS, "compare", a, a, "-v").stdout)
+        done = self.expect(MISMATCH, "compare", a, b)
+        self.assertLessEqual(len(done.stdout.splitlines()), 40)
+        self.assertIn("FAIL tensor t000", done.stdout)
+
+    def test_a_large_pair_takes_little_memory(self):
+        paths = []
+        for name in ("a", "b"):
+            size = 1 << 30  # all a hole, but for its last element
+            text = json.dumps({"x": {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}}).encode()
+            paths.append(self.folder / f"{name}.safetensors")
+            with open(paths[-1], "wb") as file:
+                file.write(len(text).to_bytes(8, "little") + text)
+                file.truncate(8 + len(text) + size)
+        with open(paths[0], "r+b") as file:
+            file.seek(-4, os.SEEK_END)
+            file.write(struct.pack("<f", 1))
+        process = subprocess.Popen([DSAKIT, "compare", *paths], stdout=subprocess.PIPE, text=True)
+        text = process.stdout.read()
+        _, status, used = os.wait4(process.pid, 0)
+        self.assertEqual(os.waitstatus_to_exitcode(status), MISMATCH, text)
+        self.assertIn("first [268435455]: got 1 (0x3f800000), want 0", text)
+        self.assertLess(used.ru_maxrss, 256 << 10, "KiB")
+
+
+class Export(CliTest):
+    def arguments(self, output, *more):
+        return ("export", self.file("sound"), "--operation", "index_cache_gather", "--tensor", "k_scale", "-o",
+                self.folder / output, *more)
+
+    def test_one_tensor_in_each_format(self):
+        done = self.expect(PASS, *self.arguments("x.npy"))
+        self.assertRegex(done.stdout, r"wrote .*x\.npy: float32 \[\d+\]\n")
+        data = (self.folder / "x.npy").read_bytes()
+        self.assertEqual(data[:8], b"\x93NUMPY\1\0")
+        end = 10 + int.from_bytes(data[8:10], "little")
+        header = ast.literal_eval(data[10:end].decode())
+        values = struct.unpack(f"<{header['shape'][0]}f", data[end:])
+        self.assertEqual(end % 64, 0)
+        self.assertEqual((header["descr"], header["fortran_order"]), ("<f4", False))
+        self.expect(PASS, *self.arguments("x.csv", "--step", 0, "--slice", "1:-1"))
+        rows = (self.folder / "x.csv").read_text().splitlines()
+        self.assertRegex(rows[0], r"^\w+,value$")
+        self.assertEqual([(int(i), float(v)) for i, v in (row.split(",") for row in rows[1:])],
+                         list(enumerate(values))[1:-1])
+        self.expect(PASS, *self.arguments("x.safetensors"))
+        self.expect(PASS, "compare", self.folder / "x.safetensors", self.folder / "x.safetensors")
+
+    def test_refusals_are_one_line_and_leave_nothing(self):
+        self.expect_bad(*self.arguments("x.npy", "--slice", "99"), says=["axis 0", "of extent", "found '99'"])
+        self.expect_bad(*self.arguments("x.txt"), says=["x.txt", ".npy, .safetensors or .csv"])
+        self.expect_bad(*self.arguments("x.npy", "--step", 5), says=["in step 5", "index_cache_gather (step 0)"])
+        self.expect_bad("export", self.file("sound"), "-o", self.folder / "x.npy", says=["--operation and --tensor"])
+        self.expect_bad("export", self.file("sound"), "--operation", "topk", "-o", self.folder / "x.npy",
+                        says=["--tensor"])
+        self.expect_bad("export", self.file("sound"), "-o", self.file("sound"), says=["found the input"])
+        self.assertEqual([p.name for p in self.folder.iterdir() if p.name.startswith(("x", ".x"))], [])
 
 
 class Doctor(CliTest):

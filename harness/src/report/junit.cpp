@@ -140,8 +140,10 @@ std::string to_junit(const Report& report) {
   for (const ReportFile& file : report.files)
     suites += suite(report, file, counts);
   return "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites" +
-         attribute("name", "dsakit " + report.verb) + counts.attributes() +
-         attribute("time", seconds(report.summary().time_us)) + ">\n" + suites + "</testsuites>\n";
+         attribute("name",
+                   "dsakit " + report.verb + (report.partial ? " (PARTIAL: interrupted)" : "")) +
+         counts.attributes() + attribute("time", seconds(report.summary().time_us)) + ">\n" +
+         suites + "</testsuites>\n";
 }
 
 } // namespace dsakit::harness

@@ -107,7 +107,8 @@ std::string first_failure(const Report& report) {
 std::string to_markdown(const Report& report) {
   const Summary summary = report.summary();
   std::string text =
-      "### dsakit " + report.verb + ": " + shown(report.verdict()) + "\n\n" +
+      "### dsakit " + report.verb + ": " + shown(report.verdict()) +
+      (report.partial ? " (PARTIAL: interrupted)" : "") + "\n\n" +
       plural(summary.comparisons, "comparison") + ", " + std::to_string(summary.passed) +
       " passed, " + std::to_string(summary.not_passed) + " not, " + std::to_string(summary.waived) +
       " of them waived; dsakit " + cell(report.environment.version);

@@ -369,6 +369,40 @@ TEST_F(ReplayTest, AnInterruptEndsTheRun) {
   EXPECT_EQ(report.status().code(), Code::interrupted);
 }
 
+TEST_F(ReplayTest, AnInterruptLeavesTheWholeOperationsBeforeIt) {
+  for (const char* file : {"a.h5", "b.h5"})
+    tiny_recording().write(path(file));
+  std::atomic<bool> interrupted{false};
+  double before = 0;
+  ReplayOptions options;
+  options.paths = {path("a.h5"), path("b.h5")};
+  options.interrupted = &interrupted;
+  options.progress = [&](double done, const std::string& what) {
+    EXPECT_GE(done, before);
+    EXPECT_LE(done, 1);
+    before = done;
+    interrupted = what == "index_cache_gather";
+  };
+  const auto report = run(options);
+  ASSERT_TRUE(report) << report.status().what();
+  EXPECT_TRUE(report->partial);
+  ASSERT_EQ(report->files.size(), 1u);
+  EXPECT_EQ(report->files_left_out, 1);
+  EXPECT_GT(before, 0);
+  ASSERT_FALSE(report->lines.empty());
+  for (const ReportLine& line : report->lines)
+    EXPECT_EQ(line.operation, "index_cache_write");
+
+  interrupted = false;
+  before = 0;
+  options.operation = "index_cache_gather";
+  const auto nothing = run(options);
+  ASSERT_TRUE(nothing);
+  EXPECT_TRUE(nothing->partial);
+  EXPECT_EQ(nothing->files[0].verdict, Verdict::skipped);
+  EXPECT_NE(nothing->files[0].reason.find("interrupted before"), std::string::npos);
+}
+
 TEST_F(ReplayTest, OneOperationCanBeAskedFor) {
   ReplayOptions options;
   options.operation = "index_cache_gather";

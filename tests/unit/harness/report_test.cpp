@@ -43,6 +43,20 @@ Report report(std::vector<ReportLine> lines) {
   return r;
 }
 
+TEST(Report, EveryFormatSaysThatItIsPartial) {
+  Report r = report({line("a.h5", Verdict::pass)});
+  const auto all = [&] {
+    return std::vector<std::string>{to_text(r, {}), to_markdown(r), to_junit(r)};
+  };
+  for (const std::string& text : all())
+    EXPECT_EQ(text.find("PARTIAL"), std::string::npos) << text;
+  EXPECT_EQ(nlohmann::json::parse(to_json(r)).at("partial"), false);
+  r.partial = true;
+  for (const std::string& text : all())
+    EXPECT_NE(text.find("PARTIAL: interrupted"), std::string::npos) << text;
+  EXPECT_EQ(nlohmann::json::parse(to_json(r)).at("partial"), true);
+}
+
 TEST(Report, TheWorstVerdictIsTheVerdictOfAll) {
   const auto verdict = [](std::initializer_list<Verdict> verdicts) {
     Report r;
