@@ -24,7 +24,7 @@ std::optional<Problem> drop_optional(const Problem& problem, const Place& place)
 
 } // namespace
 
-Axis extent_axis(const std::string& extent) {
+ShrinkAxis extent_axis(const std::string& extent) {
   return {extent, [=](const Problem& p) { return extent_of(p, extent); },
           [=](const Problem& p, const Indices& kept) {
             Problem smaller = p;
@@ -37,9 +37,9 @@ Axis extent_axis(const std::string& extent) {
           }};
 }
 
-std::vector<Axis> axes_of(const Problem& problem) {
+std::vector<ShrinkAxis> axes_of(const Problem& problem) {
   const std::string& name = problem.id.operation;
-  const Axis rows = extent_axis("rows"), heads = extent_axis("heads");
+  const ShrinkAxis rows = extent_axis("rows"), heads = extent_axis("heads");
   if (name == "qkv_a_proj" || name == "q_b_proj" || name == "index_k_proj" || name == "gate_proj" ||
       name == "o_proj")
     return name == "index_k_proj" ? std::vector{rows} : std::vector{rows, output_columns()};
@@ -77,7 +77,7 @@ std::vector<Tidying> tidyings_of(const Problem& problem) {
   return tidyings;
 }
 
-std::vector<Axis> sums_of(const Problem& problem) {
+std::vector<ShrinkAxis> sums_of(const Problem& problem) {
   const std::string& name = problem.id.operation;
   if (name == "index_logits_prefill" || name == "index_logits_decode")
     return {extent_axis("heads")};

@@ -17,7 +17,7 @@ struct Place {
 };
 
 /// Positions of which some are enough.
-struct Axis {
+struct ShrinkAxis {
   std::string name; ///< "rows"
   std::function<std::int64_t(const Problem&)> extent;
   /// With those positions alone; nothing where that is no problem. What is recorded stays right or
@@ -31,40 +31,40 @@ struct Axis {
 using Tidying = std::function<std::optional<Problem>(const Problem&, const Place&)>;
 
 /// In the order in which they are best tried.
-std::vector<Axis> axes_of(const Problem& problem);
+std::vector<ShrinkAxis> axes_of(const Problem& problem);
 std::vector<Tidying> tidyings_of(const Problem& problem);
 /// What outputs are sums over: with fewer positions the right output is another one, so that
 /// nothing recorded can be compared with it. The shapes of outputs stay.
-std::vector<Axis> sums_of(const Problem& problem);
+std::vector<ShrinkAxis> sums_of(const Problem& problem);
 
 /// An extent of kTensorRules along which elements do not depend on one another.
-Axis extent_axis(const std::string& extent);
+ShrinkAxis extent_axis(const std::string& extent);
 
 // dense.cpp
-Axis output_columns();         ///< of a projection
-Axis index_query_heads();      ///< of index_q_proj
-Axis absorbed_heads();         ///< of absorb_q and absorb_v
-Axis latent_columns();         ///< of absorb_q
-Axis value_columns();          ///< of absorb_v
-Axis rows_of_the_other_half(); ///< of kv_b: W_UV for absorb_q, W_UK for absorb_v
+ShrinkAxis output_columns();         ///< of a projection
+ShrinkAxis index_query_heads();      ///< of index_q_proj
+ShrinkAxis absorbed_heads();         ///< of absorb_q and absorb_v
+ShrinkAxis latent_columns();         ///< of absorb_q
+ShrinkAxis value_columns();          ///< of absorb_v
+ShrinkAxis rows_of_the_other_half(); ///< of kv_b: W_UV for absorb_q, W_UK for absorb_v
 
 // pages.cpp
-Axis written_tokens(); ///< of a cache write
-Axis written_pages();  ///< of a cache write
-Axis requests();       ///< of what has a block_table
-Axis gathered_requests();
-Axis table_columns(); ///< of index_logits_decode and the gather: pages of every request
-Axis read_pages();    ///< of a pool that is only read
+ShrinkAxis written_tokens(); ///< of a cache write
+ShrinkAxis written_pages();  ///< of a cache write
+ShrinkAxis requests();       ///< of what has a block_table
+ShrinkAxis gathered_requests();
+ShrinkAxis table_columns(); ///< of index_logits_decode and the gather: pages of every request
+ShrinkAxis read_pages();    ///< of a pool that is only read
 std::optional<Problem> blank_unwritten(const Problem& problem, const Place& place);
 std::optional<Problem> pack_slots(const Problem& problem, const Place& place);
 std::optional<Problem> name_row_requests(const Problem& problem, const Place& place);
 
 // keys.cpp
-Axis prefill_keys();
-Axis scored_keys();      ///< of topk: those that nothing selects
-Axis slot_columns();     ///< of sparse_attention: -1 in every row
-Axis position_columns(); ///< of topk_slots
-Axis attended_keys();    ///< of sparse_attention, a sum
+ShrinkAxis prefill_keys();
+ShrinkAxis scored_keys();      ///< of topk: those that nothing selects
+ShrinkAxis slot_columns();     ///< of sparse_attention: -1 in every row
+ShrinkAxis position_columns(); ///< of topk_slots
+ShrinkAxis attended_keys();    ///< of sparse_attention, a sum
 std::optional<Problem> cut_row_ends(const Problem& problem, const Place& place);
 std::optional<Problem> blank_candidates(const Problem& problem, const Place& place);
 

@@ -74,7 +74,7 @@ Head head_of(const Problem& problem) {
 
 } // namespace
 
-Axis output_columns() {
+ShrinkAxis output_columns() {
   return {"outputs", [](const Problem& p) { return p.input("weight").shape[0]; },
           [](const Problem& p, const Indices& kept) {
             Problem smaller = p;
@@ -93,7 +93,7 @@ Axis output_columns() {
           }};
 }
 
-Axis index_query_heads() {
+ShrinkAxis index_query_heads() {
   return {"heads", [](const Problem& p) { return only_output(p).shape[1]; },
           [](const Problem& p, const Indices& kept) {
             Problem smaller = p;
@@ -110,7 +110,7 @@ Axis index_query_heads() {
           }};
 }
 
-Axis absorbed_heads() {
+ShrinkAxis absorbed_heads() {
   return {"heads", [](const Problem& p) { return head_of(p).heads; },
           [](const Problem& p, const Indices& kept) {
             Problem smaller = p;
@@ -132,7 +132,7 @@ Axis absorbed_heads() {
           }};
 }
 
-Axis latent_columns() {
+ShrinkAxis latent_columns() {
   return {"latent columns", [](const Problem& p) { return p.input("weight").shape[1]; },
           [](const Problem& p, const Indices& kept) {
             Problem smaller = p;
@@ -150,7 +150,7 @@ Axis latent_columns() {
           }};
 }
 
-Axis value_columns() {
+ShrinkAxis value_columns() {
   return {"value columns", [](const Problem& p) { return head_of(p).taken; },
           [](const Problem& p, const Indices& kept) {
             Problem smaller = p;
@@ -172,7 +172,7 @@ Axis value_columns() {
           }};
 }
 
-Axis rows_of_the_other_half() {
+ShrinkAxis rows_of_the_other_half() {
   return {"weight rows not used",
           [](const Problem& p) {
             const Head head = head_of(p);

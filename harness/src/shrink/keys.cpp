@@ -54,7 +54,7 @@ Indices columns_with_slots(const Tensor& slots) {
 
 } // namespace
 
-Axis prefill_keys() {
+ShrinkAxis prefill_keys() {
   return {"keys", [](const Problem& p) { return p.input("k_scale").shape[0]; },
           [](const Problem& p, const Indices& kept) -> std::optional<Problem> {
             Problem smaller = p;
@@ -95,7 +95,7 @@ Axis prefill_keys() {
           }};
 }
 
-Axis scored_keys() {
+ShrinkAxis scored_keys() {
   return {"keys", [](const Problem& p) { return p.input("logits").shape[1]; },
           [](const Problem& p, const Indices& kept) -> std::optional<Problem> {
             const std::int64_t keys = p.input("logits").shape[1];
@@ -119,7 +119,7 @@ Axis scored_keys() {
           }};
 }
 
-Axis slot_columns() {
+ShrinkAxis slot_columns() {
   return {"slots a row", [](const Problem& p) { return p.input("slots").shape[1]; },
           [](const Problem& p, const Indices& kept) -> std::optional<Problem> {
             const Indices wanted = columns_with_slots(p.input("slots"));
@@ -132,7 +132,7 @@ Axis slot_columns() {
           [](const Problem& p, const Place&) { return columns_with_slots(p.input("slots")); }};
 }
 
-Axis position_columns() {
+ShrinkAxis position_columns() {
   return {"positions a row", [](const Problem& p) { return p.input("topk_indices").shape[1]; },
           [](const Problem& p, const Indices& kept) -> std::optional<Problem> {
             // A compact list and its length depend on the whole row.
@@ -147,7 +147,7 @@ Axis position_columns() {
           }};
 }
 
-Axis attended_keys() {
+ShrinkAxis attended_keys() {
   return {"keys", [](const Problem& p) { return p.input("slots").shape[1]; },
           [](const Problem& p, const Indices& kept) {
             Problem smaller = p;

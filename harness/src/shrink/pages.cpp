@@ -137,7 +137,7 @@ bool renumber_slots(Tensor& slots, const Indices& kept, std::int64_t pool, std::
 
 } // namespace
 
-Axis written_tokens() {
+ShrinkAxis written_tokens() {
   return {"tokens", [](const Problem& p) { return p.input("slot_mapping").elements(); },
           // A token that goes was written before: its record stands in the cache already.
           [](const Problem& p, const Indices& kept) -> std::optional<Problem> {
@@ -171,7 +171,7 @@ Axis written_tokens() {
           }};
 }
 
-Axis written_pages() {
+ShrinkAxis written_pages() {
   return {"pages", [](const Problem& p) { return p.input(cache_name(p)).shape[0]; },
           [](const Problem& p, const Indices& kept) -> std::optional<Problem> {
             Problem smaller = p;
@@ -188,7 +188,7 @@ Axis written_pages() {
           }};
 }
 
-Axis requests() {
+ShrinkAxis requests() {
   return {
       "requests", [](const Problem& p) { return p.input("block_table").shape[0]; },
       [](const Problem& p, const Indices& kept) -> std::optional<Problem> {
@@ -216,7 +216,7 @@ Axis requests() {
       }};
 }
 
-Axis gathered_requests() {
+ShrinkAxis gathered_requests() {
   return {"requests", [](const Problem& p) { return p.input("block_table").shape[0]; },
           [](const Problem& p, const Indices& kept) -> std::optional<Problem> {
             const auto ranges = gathered_ranges(p);
@@ -247,7 +247,7 @@ Axis gathered_requests() {
           }};
 }
 
-Axis table_columns() {
+ShrinkAxis table_columns() {
   return {"page columns", [](const Problem& p) { return p.input("block_table").shape[1]; },
           [](const Problem& p, const Indices& kept) -> std::optional<Problem> {
             const std::int64_t page_size = p.page_size();
@@ -296,7 +296,7 @@ Axis table_columns() {
           }};
 }
 
-Axis read_pages() {
+ShrinkAxis read_pages() {
   return {"pages", [](const Problem& p) { return p.input(cache_name(p)).shape[0]; },
           [](const Problem& p, const Indices& kept) -> std::optional<Problem> {
             Problem smaller = p;

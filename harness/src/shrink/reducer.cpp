@@ -67,7 +67,7 @@ Place Reducer::place() const {
 }
 
 void Reducer::cut(
-    const Axis& axis,
+    const ShrinkAxis& axis,
     const std::function<std::optional<Problem>(const Problem&, const Indices&)>& keep) {
   const std::int64_t extent = axis.extent(problem_);
   if (extent <= 1) return;
@@ -90,7 +90,7 @@ void Reducer::cut(
 void Reducer::reduce() {
   for (std::int64_t before = problem_.bytes() + 1; problem_.bytes() < before;) {
     before = problem_.bytes();
-    for (const Axis& axis : axes_of(problem_))
+    for (const ShrinkAxis& axis : axes_of(problem_))
       cut(axis, axis.keep);
     for (const Tidying& tidy : tidyings_of(problem_))
       accept(tidy(problem_, place()));
@@ -98,7 +98,7 @@ void Reducer::reduce() {
 }
 
 void Reducer::reduce_sums(const std::function<bool(const Problem&, Problem&)>& mend) {
-  for (const Axis& axis : sums_of(problem_))
+  for (const ShrinkAxis& axis : sums_of(problem_))
     cut(axis, [&](const Problem& from, const Indices& kept) {
       auto smaller = axis.keep(from, kept);
       return smaller && mend(from, *smaller) ? std::move(smaller) : std::nullopt;

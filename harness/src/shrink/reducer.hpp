@@ -34,7 +34,7 @@ public:
 
 private:
   Place place() const;
-  void cut(const Axis& axis,
+  void cut(const ShrinkAxis& axis,
            const std::function<std::optional<Problem>(const Problem&, const Indices&)>& keep);
 
   const Trial& trial_;
