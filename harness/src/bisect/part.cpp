@@ -202,10 +202,12 @@ private:
     }
     if (result_.partings.empty()) return;
     result_.verdict = Verdict::fail;
-    // The file to look at: the one that the reference contradicts.
-    const auto made = std::find_if(result_.partings.begin(), result_.partings.end(),
-                                   [](const Parting& p) { return p.got_right.has_value(); });
-    if (made == result_.partings.end() || (*made->got_right && *made->want_right)) return;
+    // The file to look at: the first that the reference contradicts.
+    const auto made =
+        std::find_if(result_.partings.begin(), result_.partings.end(), [](const Parting& p) {
+          return !p.got_right.value_or(true) || !p.want_right.value_or(true);
+        });
+    if (made == result_.partings.end()) return;
     const std::string& wrong = *made->got_right ? options_.against : options_.file;
     result_.reproduce =
         command(result_.environment, "replay", wrong, made->operation, options_.repeat);

@@ -52,31 +52,37 @@ void store(Tensor& tensor, std::int64_t i, double value) {
   tensor.as<std::uint16_t>()[i] = *one.as<std::uint16_t>();
 }
 
-/// Both sides' tensors and bounds, of the problem as it was and as it is.
+/// One tensor of the problem as it was and as it is.
 struct Sides {
   const Tensor& wrong;      ///< as recorded
   const Tensor& right_then; ///< the reference's
   const Tensor& right_now;
-  std::vector<double> bound_then;
+  std::vector<double> bound_then; ///< empty: held to the reference's very bits
   std::vector<double> bound_now;
 };
 
-/// `right_now` with the error of element i.
+/// Another number, or none where bits are all that can differ.
+std::optional<double> number_with_error(const Sides& s, Carried carried, std::int64_t i) {
+  const double wrong = element(s.wrong, i), then = element(s.right_then, i),
+               now = element(s.right_now, i);
+  if (!is_number(s.wrong.dtype) || !std::isfinite(wrong) || !std::isfinite(then) ||
+      !std::isfinite(now))
+    return std::nullopt;
+  const auto place = static_cast<std::size_t>(i);
+  if (!s.bound_then.empty() && std::abs(wrong - then) <= s.bound_then[place])
+    return now; // it was rounding
+  if (carried == Carried::ratio && then != 0) return now * (wrong / then);
+  if (s.bound_then.empty()) return std::nullopt;
+  const bool grows = s.bound_then[place] > 0 && s.bound_now[place] > 0;
+  return now + (wrong - then) * (grows ? s.bound_now[place] / s.bound_then[place] : 1);
+}
+
+/// Gives element i of `to`, which is the reference's, its error.
 void carry(const Sides& s, Carried carried, std::int64_t i, Tensor& to) {
   const std::size_t size = size_of(to.dtype), at = static_cast<std::size_t>(i) * size;
   if (std::memcmp(s.wrong.bytes.data() + at, s.right_then.bytes.data() + at, size) == 0) return;
-  const double wrong = element(s.wrong, i), then = element(s.right_then, i),
-               now = element(s.right_now, i);
-  if (is_number(to.dtype) && std::isfinite(wrong) && std::isfinite(then) && std::isfinite(now)) {
-    const auto place = static_cast<std::size_t>(i);
-    const double gate_then = s.bound_then.empty() ? 0 : s.bound_then[place];
-    if (!s.bound_then.empty() && std::abs(wrong - then) <= gate_then) return; // rounding
-    const double gate_now = s.bound_now.empty() ? 0 : s.bound_now[place];
-    const double growth = gate_then > 0 ? gate_now / gate_then : 1;
-    if (carried == Carried::ratio && then != 0)
-      store(to, i, now * (wrong / then));
-    else
-      store(to, i, now + (wrong - then) * growth);
+  if (const auto number = number_with_error(s, carried, i)) {
+    store(to, i, *number);
     return;
   }
   for (std::size_t b = at; b < at + size; ++b)
@@ -85,7 +91,7 @@ void carry(const Sides& s, Carried carried, std::int64_t i, Tensor& to) {
 
 } // namespace
 
-bool mend_outputs(const Pair& pair, Carried carried, const Problem& from, Problem& to) {
+bool mend_outputs(const Pair& pair, Gate gate, Carried carried, const Problem& from, Problem& to) {
   const auto now = reference_of(to, pair);
   if (!now) return false;
   for (auto& [name, recorded] : to.tensors.outputs)
@@ -96,12 +102,17 @@ bool mend_outputs(const Pair& pair, Carried carried, const Problem& from, Proble
   if (!then) return false;
   const Tensor& wrong = from.tensors.outputs.at(pair.tensor).tensor;
   Tensor& mended = to.tensors.outputs.at(pair.tensor).tensor;
-  Tensor right_then = then->at(pair.output), right_now = now->at(pair.output);
+  const Tensor& right_then = then->at(pair.output);
+  const Tensor& right_now = now->at(pair.output);
   if (right_then.bytes == right_now.bytes) { // as for a selection of scores in the same order
     mended.bytes = wrong.bytes;
     return true;
   }
-  const Sides sides{wrong, right_then, right_now, bound_of(from, pair), bound_of(to, pair)};
+  Sides sides{wrong, right_then, right_now, {}, {}};
+  if (gate == Gate::derived) {
+    sides.bound_then = bound_of(from, pair);
+    sides.bound_now = bound_of(to, pair);
+  }
   for (std::int64_t i = 0; i < mended.elements(); ++i)
     carry(sides, carried, i, mended);
   return true;

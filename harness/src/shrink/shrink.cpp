@@ -112,7 +112,7 @@ private:
 
   static void reduce_sums(Reducer& reducer, Carried carried) {
     reducer.reduce_sums([&](const Problem& from, Problem& to) {
-      return mend_outputs(reducer.pair(), carried, from, to);
+      return mend_outputs(reducer.pair(), reducer.outcome().gate, carried, from, to);
     });
     reducer.reduce();
   }
@@ -122,7 +122,7 @@ private:
     for (std::uint64_t seed = options_.seed; seed < options_.seed + kSeeds; ++seed)
       for (const Carried carried : {Carried::ratio, Carried::gates}) {
         Problem scrambled = scramble(original, seed);
-        if (!mend_outputs(reducer.pair(), carried, original, scrambled) ||
+        if (!mend_outputs(reducer.pair(), reducer.outcome().gate, carried, original, scrambled) ||
             shares_values(original, scrambled) || !reducer.accept(std::move(scrambled)))
           continue;
         result_.seed = seed;

@@ -1,10 +1,14 @@
 // shrink: a fault in an output of every operation, cut down, fails as it did; scrambled values fail
 // as well and hold nothing of the recorded ones.
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <functional>
+#include <numeric>
+#include <random>
 #include <set>
-#include <string_view>
 
 #include "dsakit/harness/shrink.hpp"
 #include "replay_fixture.hpp"
@@ -159,7 +163,7 @@ TEST_F(ShrinkTest, ScrambledValuesFailAndTellNothing) {
 
 TEST_F(ShrinkTest, ValuesStayWhatTheyAre) {
   TinyRecording wrong = testing::tiny_layer();
-  wrong.output("index_key_norm", "index_k").as<std::uint16_t>()[3 * 128 + 7] ^= 0x4000;
+  wrong.output("index_key_norm", "index_k").as<std::uint16_t>()[3 * 128 + 7] ^= 0x0400;
   wrong.write(path("tiny.h5"));
   const Shrunk shrunk = shrink("index_key_norm");
   EXPECT_EQ(shrunk.extents.size(), 1u);
@@ -228,6 +232,82 @@ TEST_F(ShrinkTest, AKernelsFailureLosesTermsOfItsSums) {
   EXPECT_EQ(find(*report, "sparse_attention", shrunk->tensor, "reference", "recorded")->verdict,
             Verdict::pass)
       << "the recorded output is the reference's";
+}
+
+/// A pool of 100 MB, of which few rows read much.
+TinyRecording large_layer() {
+  using namespace testing::tiny;
+  TinyRecording r = testing::tiny_layer();
+  r.contract["page_size"] = "64";
+  std::mt19937 random(3);
+  const auto ids = [&](std::int64_t n, std::int64_t below) {
+    return draw<std::int32_t>(
+        n, [&] { return static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(below)); });
+  };
+  auto& attention = r.operations.at("sparse_attention");
+  constexpr std::int64_t kMlaPages = 2400, kRows = 4, kTopk = 2048;
+  RecordedTensor& cache = attention.inputs.at("mla_cache");
+  cache.tensor = Tensor(Dtype::uint8, {kMlaPages, 64, 656});
+  for (std::int64_t slot = 0; slot < kMlaPages * 64; ++slot)
+    testing::random_mla_record(cache.tensor.as<std::uint8_t>() + slot * 656, random);
+  std::normal_distribution<float> normal;
+  attention.inputs.at("mla_query") =
+      bf16({kRows, 2, 576}, draw<std::uint16_t>(kRows * 2 * 576, [&] {
+             return reference::float_to_bf16(normal(random) / 8);
+           }));
+  attention.inputs.at("slots") =
+      tensor(Dtype::int32, {kRows, kTopk}, ids(kRows * kTopk, kMlaPages * 64));
+  attend(attention, MlaScaleRead::fp32);
+
+  auto& decode = r.operations["index_logits_decode"];
+  constexpr std::int64_t kIndexPages = 11'900, kColumns = kIndexPages / 2;
+  const auto codes = [&](std::int64_t n) {
+    return draw<std::uint8_t>(n, [&] { return static_cast<std::uint8_t>(random() % 0x7F); });
+  };
+  std::vector<std::uint8_t> pages = codes(kIndexPages * 64 * 132);
+  for (std::int64_t page = 0; page < kIndexPages; ++page)
+    for (std::int64_t token = 0; token < 64; ++token) {
+      const float scale = 0.25f;
+      std::memcpy(pages.data() + page * 64 * 132 + 64 * 128 + 4 * token, &scale, sizeof scale);
+    }
+  std::vector<std::int32_t> table(static_cast<std::size_t>(kIndexPages));
+  std::iota(table.begin(), table.end(), 0);
+  std::shuffle(table.begin(), table.end(), random);
+  decode.inputs["index_q_fp8"] = tensor(Dtype::float8_e4m3fn, {4, 2, 128}, codes(4 * 2 * 128));
+  decode.inputs["index_cache"] = tensor(Dtype::uint8, {kIndexPages, 64 * 132}, pages);
+  decode.inputs["index_weights_folded"] =
+      tensor(Dtype::float32, {4, 2}, draw<float>(8, [&] { return normal(random); }));
+  decode.inputs["block_table"] = tensor(Dtype::int32, {2, kColumns}, table);
+  decode.inputs["row_lens"] = tensor<std::int32_t>(
+      Dtype::int32, {4}, {kColumns * 64, kColumns * 64 - 5, 3000, kColumns * 64 - 70});
+  decode.outputs["logits"] = tensor<float>(Dtype::float32, {4, kColumns * 64}, {});
+  decode.outputs["logits"].attributes["accumulation"] = "fp32";
+  fill_outputs(r, "index_logits_decode");
+  for (const char* other : {"mla_cache_write", "topk_slots"})
+    r.operations.erase(other); // of pages of 2
+  return r;
+}
+
+// From 100 MB to less than 100 kB in a minute, on two cores; a sum only where values are scrambled.
+TEST_F(ShrinkTest, AHundredMegabytes) {
+  TinyRecording wrong = large_layer();
+  wrong.output("index_logits_decode", "logits").as<float>()[3 * 5950 * 64 + 123'456] += 30;
+  wrong.output("sparse_attention", "latent").as<std::uint16_t>()[3 * 2 * 512 + 700] ^= 0x0400;
+  wrong.write(path("tiny.h5"));
+  for (const char* operation : {"index_logits_decode", "sparse_attention"}) {
+    const auto start = std::chrono::steady_clock::now();
+    const Shrunk shrunk = shrink(operation, std::string(operation) == "sparse_attention");
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+    expect_failure(operation, shrunk);
+    EXPECT_GT(shrunk.bytes_before, 100'000'000);
+    const auto size = std::filesystem::file_size(path("small.h5"));
+    EXPECT_LT(size, 100'000u);
+    EXPECT_LT(time.count(), 60);
+    std::printf("%s: %lld bytes of tensors to a file of %lld in %.1f s, %lld trials\n", operation,
+                static_cast<long long>(shrunk.bytes_before), static_cast<long long>(size),
+                time.count(), static_cast<long long>(shrunk.trials));
+    std::filesystem::remove(path("small.h5"));
+  }
 }
 
 TEST(Minimal, NothingThatIsLeftCanGo) {
