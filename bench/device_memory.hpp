@@ -32,6 +32,7 @@ public:
   Bench& operator=(const Bench&) = delete;
 
   explicit operator bool() const { return device_ != nullptr; }
+  optimized::Device& device() { return *device_; }
   const std::string& why_not() const { return why_not_; }
 
   template <class T>

@@ -13,9 +13,12 @@ set(shared_parts
   "absorb_q     projection absorb_q"
   "absorb_v     projection absorb_v"
   "q_norm       rms_norm   apply_norm"
-  "kv_norm      rms_norm   apply_norm")
-# Computed by a library: no kernel of ours.
-set(library_parts projection)
+  "kv_norm      rms_norm   apply_norm"
+  "layer        layer      forward")
+# Without a kernel of their own: a library's, and what runs the other operations.
+set(library_parts projection layer)
+# Kernels that serve operations and are none: recordings hold nothing of them, so that they have no rule.
+set(serving_kernels weight_dequant)
 
 file(GLOB kernels CONFIGURE_DEPENDS optimized/kernels/*/*.hip)
 file(GLOB rules CONFIGURE_DEPENDS golden/rules/*.json)
@@ -57,8 +60,10 @@ foreach(variant ${variants})
   set(paths
     optimized/include/dsakit/optimized/${part}.hpp
     tests/parity/${test}_test.cpp
-    bench/${test}_bench.cpp
-    golden/rules/${operation}.json)
+    bench/${test}_bench.cpp)
+  if(NOT operation IN_LIST serving_kernels)
+    list(APPEND paths golden/rules/${operation}.json)
+  endif()
   if(NOT part IN_LIST library_parts)
     list(APPEND paths
       optimized/kernels/${part}/${part}.hip

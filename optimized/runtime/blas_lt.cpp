@@ -108,8 +108,8 @@ void BlasLt::close(Device& device) {
 /// D [out, rows] = op(A) B, with A the weight and B = x [in, rows].
 Status BlasLt::project(Device& device, const ProjectionParams& p, void* stream) {
   DSAKIT_TRY(check_projection(p));
-  if (p.rows == 0) return {};
   DSAKIT_TRY(open(device));
+  if (p.rows == 0) return {};
   const Functions& lt = *functions_;
   const std::string prefix = library_.prefix;
 

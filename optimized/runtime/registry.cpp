@@ -20,6 +20,7 @@
 #include "dsakit/optimized/sparse_attention.hpp"
 #include "dsakit/optimized/topk.hpp"
 #include "dsakit/optimized/topk_slots.hpp"
+#include "dsakit/optimized/weight_dequant.hpp"
 
 #define DSAKIT_FOR_EACH_PARAMS(X)                                                                  \
   X(IndexQueryQuantParams)                                                                         \
@@ -41,7 +42,8 @@
   X(RmsNormParams)                                                                                 \
   X(OutputGateParams)                                                                              \
   X(DcpTopkMergeParams)                                                                            \
-  X(DcpAttentionMergeParams)
+  X(DcpAttentionMergeParams)                                                                       \
+  X(WeightDequantParams)
 
 namespace dsakit::optimized {
 

@@ -1,5 +1,6 @@
 #include "weight.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "dsakit/reference/formats.hpp"
@@ -41,6 +42,13 @@ Matrix<Value> dequantise(const Weight& weight, std::int64_t first, std::int64_t 
     }
   }
   return matrix;
+}
+
+Status weight_dequant(const Weight& weight, std::uint16_t* bf16) {
+  DSAKIT_TRY(check_weight(weight));
+  const Matrix<float> values = dequantise<float>(weight, 0, weight.outputs);
+  std::transform(values.data(), values.data() + values.size(), bf16, float_to_bf16);
+  return {};
 }
 
 template Matrix<float> dequantise<float>(const Weight&, std::int64_t, std::int64_t);

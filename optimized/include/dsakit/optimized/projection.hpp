@@ -22,7 +22,7 @@ struct ProjectionParams {
   std::int64_t weight_in_stride;  // 1, or at least out
   std::int64_t y_batch_stride;
   std::int64_t y_row_stride; // at least out
-  std::int64_t rows;         // 0: nothing is done
+  std::int64_t rows;         // 0: the library is loaded, nothing else
   std::int64_t in;           // at least 1; so the next two
   std::int64_t out;
   std::int64_t batch;

@@ -23,6 +23,10 @@ struct Weight {
   std::int64_t inputs;
 };
 
+/// bf16(code * scale), the product rounded to fp32; bf16 values as they are. [outputs, inputs].
+/// bad_input for a weight without values, or fp8 without scales.
+Status weight_dequant(const Weight& weight, std::uint16_t* bf16);
+
 /// y[r, o] = sum_i x[r, i] W[o, i]
 struct Projection {
   const std::uint16_t* x; ///< [rows, weight.inputs] bits of dtype
