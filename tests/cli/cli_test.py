@@ -111,7 +111,7 @@ class ExitCodes(CliTest):
 
     def test_bad_arguments_are_one_line(self):
         sound = self.file("sound")
-        self.expect_bad("replay", sound, "--operation", "layer", says=["layer", "index_cache_write"])
+        self.expect_bad("replay", sound, "--operation", "layers", says=["layers", "index_cache_write"])
         self.expect_bad("replay", sound, "--contract", "page_sise=2", says=["page_sise", "page_size"])
         self.expect_bad("replay", sound, "--contract", "qmax=3", says=["qmax", "448"])
         self.expect_bad("replay", sound, "--rules", self.folder / "none.json", says=["none.json"])

@@ -33,11 +33,11 @@ public:
 
   /// The latent part is a product a head; q_pe is copied beside it.
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
-    DSAKIT_TRY(need_bf16_projection(data));
+    DSAKIT_TRY(need_bf16(data.contract));
     const Sizes s = sizes_of(data);
     const auto q = DeviceBuffer::upload(device, data.input("q"));
     DSAKIT_TRY(q);
-    const auto weight = DeviceBuffer::upload(device, data.input("weight"));
+    const auto weight = upload_weight(device, data);
     DSAKIT_TRY(weight);
     Tensor query = poisoned(Dtype::bfloat16, data.output("mla_query").tensor.shape);
     const auto device_query = DeviceBuffer::upload(device, query);
@@ -70,8 +70,8 @@ public:
   }
 
 private:
-  Status exact(const OperationData& data, std::vector<double>& values,
-               std::vector<double>& bound) const override {
+  Status exact(const OperationData& data, const reference::Weight& weight,
+               std::vector<double>& values, std::vector<double>& bound) const override {
     const auto dtype = parse_activation_dtype(data.contract);
     DSAKIT_TRY(dtype);
     const Sizes s = sizes_of(data);
@@ -81,7 +81,7 @@ private:
                                       s.tokens,
                                       s.heads,
                                       {s.absorbed, s.pe, s.head_rows - s.absorbed, s.latent},
-                                      weight_of(data),
+                                      weight,
                                       *dtype},
                                      values.data(), bound.data());
   }
@@ -92,11 +92,11 @@ public:
   AbsorbV() : Projected("attn_value") {}
 
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
-    DSAKIT_TRY(need_bf16_projection(data));
+    DSAKIT_TRY(need_bf16(data.contract));
     const Sizes s = sizes_of(data);
     const auto latent = DeviceBuffer::upload(device, data.input("latent"));
     DSAKIT_TRY(latent);
-    const auto weight = DeviceBuffer::upload(device, data.input("weight"));
+    const auto weight = upload_weight(device, data);
     DSAKIT_TRY(weight);
     Tensor value = poisoned(Dtype::bfloat16, data.output("attn_value").tensor.shape);
     const auto device_value = DeviceBuffer::upload(device, value);
@@ -124,8 +124,8 @@ public:
   }
 
 private:
-  Status exact(const OperationData& data, std::vector<double>& values,
-               std::vector<double>& bound) const override {
+  Status exact(const OperationData& data, const reference::Weight& weight,
+               std::vector<double>& values, std::vector<double>& bound) const override {
     const auto dtype = parse_activation_dtype(data.contract);
     DSAKIT_TRY(dtype);
     const Sizes s = sizes_of(data);
@@ -135,7 +135,7 @@ private:
                                       s.tokens,
                                       s.heads,
                                       {s.head_rows - s.absorbed, 0, s.absorbed, s.latent},
-                                      weight_of(data),
+                                      weight,
                                       *dtype},
                                      values.data(), bound.data());
   }

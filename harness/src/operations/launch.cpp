@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "dsakit/optimized/weight_dequant.hpp"
 #include "dsakit/reference/formats.hpp"
 
 namespace dsakit::harness {
@@ -58,11 +59,25 @@ reference::Weight weight_of(const OperationData& data) {
           weight.shape[1]};
 }
 
-Status need_bf16_projection(const OperationData& data) {
-  DSAKIT_TRY(need_bf16(data.contract));
-  const Dtype dtype = data.input("weight").dtype;
-  if (dtype == Dtype::bfloat16) return {};
-  return unsupported("weight: found " + std::string(name(dtype)) + ", want bfloat16");
+Result<DeviceBuffer> upload_weight(optimized::Device& device, const OperationData& data) {
+  const reference::Weight weight = weight_of(data);
+  auto values = DeviceBuffer::upload(device, data.input("weight"));
+  if (!values || weight.format == WeightFormat::bf16) return values;
+  const auto scales = DeviceBuffer::upload(device, data.input("weight_scale"));
+  DSAKIT_TRY(scales);
+  auto widened =
+      DeviceBuffer::upload(device, poisoned(Dtype::bfloat16, data.input("weight").shape));
+  DSAKIT_TRY(widened);
+  optimized::WeightDequantParams params{};
+  params.codes = values->as<std::uint8_t>();
+  params.scales = scales->as<float>();
+  params.weight = widened->as<std::uint16_t>();
+  params.outputs = weight.outputs;
+  params.inputs = weight.inputs;
+  params.format = weight.format;
+  params.encoding = weight.encoding;
+  DSAKIT_TRY(launch(device, params));
+  return widened;
 }
 
 std::vector<float> widened(const Tensor& parameter) {

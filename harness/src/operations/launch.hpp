@@ -65,8 +65,8 @@ Status need_bf16(const ContractValues& contract);
 /// The recorded weight [outputs, inputs] of the operation, as the reference takes it.
 reference::Weight weight_of(const OperationData& data);
 
-/// unsupported for activations or a weight that the projections of a device do not take.
-Status need_bf16_projection(const OperationData& data);
+/// The recorded weight on the device, as bf16: an fp8 one is widened there.
+Result<DeviceBuffer> upload_weight(optimized::Device& device, const OperationData& data);
 
 /// Elements of a norm's parameter, fp32 or an activation dtype.
 std::vector<float> widened(const Tensor& parameter);

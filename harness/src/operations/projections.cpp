@@ -17,11 +17,11 @@ public:
       : Projected(y), x_(x), other_x_(other_x) {}
 
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
-    DSAKIT_TRY(need_bf16_projection(data));
+    DSAKIT_TRY(need_bf16(data.contract));
     const Tensor& weight = data.input("weight");
     const auto device_x = DeviceBuffer::upload(device, x_of(data));
     DSAKIT_TRY(device_x);
-    const auto device_weight = DeviceBuffer::upload(device, weight);
+    const auto device_weight = upload_weight(device, data);
     DSAKIT_TRY(device_weight);
     Tensor y = poisoned(Dtype::bfloat16, data.output(output_).tensor.shape);
     const auto device_y = DeviceBuffer::upload(device, y);
@@ -43,15 +43,14 @@ private:
     return x ? *x : data.input(other_x_);
   }
 
-  Status exact(const OperationData& data, std::vector<double>& values,
-               std::vector<double>& bound) const override {
+  Status exact(const OperationData& data, const reference::Weight& weight,
+               std::vector<double>& values, std::vector<double>& bound) const override {
     const auto dtype = parse_activation_dtype(data.contract);
     DSAKIT_TRY(dtype);
     const Tensor& x = x_of(data);
-    const Tensor& weight = data.input("weight");
-    values.resize(static_cast<std::size_t>(x.shape[0] * weight.shape[0]));
+    values.resize(static_cast<std::size_t>(x.shape[0] * weight.outputs));
     bound.resize(values.size());
-    return reference::project_exact({x.as<std::uint16_t>(), x.shape[0], weight_of(data), *dtype},
+    return reference::project_exact({x.as<std::uint16_t>(), x.shape[0], weight, *dtype},
                                     values.data(), bound.data());
   }
 

@@ -46,7 +46,7 @@ public:
     std::string found;
     for (const SafetensorsReader& shard : shards_)
       for (const auto& [tensor, entry] : shard.tensors()) {
-        if (tensor != want && !tensor.ends_with("." + want)) continue;
+        if (!is(tensor, want)) continue;
         if (found_in)
           return bad_input(where_ + ": found " + found + " and " + tensor + ", want one");
         found_in = &shard;
@@ -60,34 +60,39 @@ public:
     return tensor;
   }
 
+  bool has(const std::string& name) const {
+    return std::any_of(shards_.begin(), shards_.end(), [&](const SafetensorsReader& shard) {
+      return std::any_of(shard.tensors().begin(), shard.tensors().end(),
+                         [&](const auto& tensor) { return is(tensor.first, prefix_ + name); });
+    });
+  }
+
   const std::string& where() const { return where_; }
 
 private:
+  static bool is(const std::string& tensor, const std::string& want) {
+    return tensor == want || tensor.ends_with("." + want);
+  }
+
   std::string where_;
   std::string prefix_;
   std::vector<SafetensorsReader> shards_;
 };
 
-/// Rows of all parts, one part after the other.
-Result<Tensor> read_rows(const Checkpoint& checkpoint, const std::string& weight) {
-  Tensor all;
-  for (const std::string& name : checkpoint_names(weight)) {
-    auto part = checkpoint.read(name);
-    if (!part) return part.status();
-    if (all.shape.empty()) {
-      all = std::move(*part);
-      continue;
-    }
-    if (part->dtype != all.dtype || part->shape.size() != 2 || all.shape.size() != 2 ||
-        part->shape[1] != all.shape[1])
-      return bad_input(checkpoint.where() + ": " + name + ": found " +
-                       std::string(dsakit::name(part->dtype)) + " " + to_string(part->shape) +
-                       ", want rows beside " + std::string(dsakit::name(all.dtype)) + " " +
-                       to_string(all.shape));
-    all.shape[0] += part->shape[0];
-    all.bytes.insert(all.bytes.end(), part->bytes.begin(), part->bytes.end());
+/// The rows of `part` behind those of `all`.
+Status append_rows(const std::string& where, Tensor& all, Tensor part) {
+  if (all.shape.empty()) {
+    all = std::move(part);
+    return {};
   }
-  return all;
+  if (part.dtype != all.dtype || part.shape.size() != all.shape.size() ||
+      !std::equal(part.shape.begin() + 1, part.shape.end(), all.shape.begin() + 1))
+    return bad_input(where + ": found " + std::string(dsakit::name(part.dtype)) + " " +
+                     to_string(part.shape) + ", want rows beside " +
+                     std::string(dsakit::name(all.dtype)) + " " + to_string(all.shape));
+  all.shape[0] += part.shape[0];
+  all.bytes.insert(all.bytes.end(), part.bytes.begin(), part.bytes.end());
+  return {};
 }
 
 Result<std::vector<float>> floats_of(const std::string& where, const Tensor& tensor) {
@@ -102,6 +107,54 @@ Result<std::vector<float>> floats_of(const std::string& where, const Tensor& ten
                          ", want bfloat16 or float32");
   }
   return values;
+}
+
+/// The scales beside a quantised part: one a row, or one for each block of 128 x 128.
+Result<Tensor> read_scales(const Checkpoint& checkpoint, const std::string& part,
+                           const Shape& shape) {
+  const std::string name = part + (checkpoint.has(part + "_scale_inv") ? "_scale_inv" : "_scale");
+  auto scales = checkpoint.read(name);
+  if (!scales) return scales;
+  const std::string where = checkpoint.where() + ": " + name;
+  const auto blocks = [](std::int64_t n) {
+    return (n + reference::kWeightBlock - 1) / reference::kWeightBlock;
+  };
+  const Shape of_rows = {shape[0]}, of_blocks = {blocks(shape[0]), blocks(shape[1])};
+  if (scales->shape == Shape{shape[0], 1} && of_blocks != scales->shape) scales->shape = of_rows;
+  if (scales->shape != of_rows && scales->shape != of_blocks)
+    return unsupported(where + ": found " + to_string(scales->shape) + ", want " +
+                       to_string(of_rows) + " or " + to_string(of_blocks));
+  const auto values = floats_of(where, *scales);
+  if (!values) return values.status();
+  Tensor fp32(Dtype::float32, scales->shape);
+  std::copy(values->begin(), values->end(), fp32.as<float>());
+  return fp32;
+}
+
+/// All parts, one behind the other. Blocks must not cross from one to the next.
+Result<reference::WeightTensor> read_projection(const Checkpoint& checkpoint,
+                                                const std::string& weight) {
+  reference::WeightTensor all{WeightFormat::bf16, Fp8Encoding::e4m3fn, {}, {}};
+  for (const std::string& part : checkpoint_names(weight)) {
+    const std::string where = checkpoint.where() + ": " + part;
+    auto values = checkpoint.read(part);
+    if (!values) return values.status();
+    const bool fnuz = values->dtype == Dtype::float8_e4m3fnuz;
+    if (values->shape.size() == 2 && (fnuz || values->dtype == Dtype::float8_e4m3fn)) {
+      if (!all.values.shape.empty() && all.scales.shape.size() == 2 &&
+          all.values.shape[0] % reference::kWeightBlock != 0)
+        return unsupported(where + ": found " + std::to_string(all.values.shape[0]) +
+                           " rows before it, want a multiple of 128 for scales of blocks");
+      auto scales = read_scales(checkpoint, part, values->shape);
+      if (!scales) return scales.status();
+      DSAKIT_TRY(append_rows(where + " scales", all.scales, std::move(*scales)));
+      all.format =
+          all.scales.shape.size() == 1 ? WeightFormat::fp8_channel : WeightFormat::fp8_block;
+      all.encoding = fnuz ? Fp8Encoding::e4m3fnuz : Fp8Encoding::e4m3fn;
+    }
+    DSAKIT_TRY(append_rows(where, all.values, std::move(*values)));
+  }
+  return all;
 }
 
 } // namespace
@@ -138,22 +191,29 @@ Result<reference::LayerWeights> read_layer_weights(const reference::LayerConfig&
   if (!checkpoint) return checkpoint.status();
   reference::LayerWeights weights;
   for (const auto& [name, shape] : reference::weight_shapes(config)) {
-    auto tensor = read_rows(*checkpoint, name);
-    if (!tensor) return tensor.status();
     const std::string where = checkpoint->where() + ": " + name;
-    if (tensor->shape != shape)
-      return bad_input(where + ": found " + to_string(tensor->shape) + ", want " +
-                       to_string(shape));
+    const auto fits = [&](const Shape& found) {
+      return found == shape
+                 ? Status{}
+                 : bad_input(where + ": found " + to_string(found) + ", want " + to_string(shape));
+    };
     if (shape.size() == 1) {
+      auto tensor = checkpoint->read(checkpoint_names(name).front());
+      if (!tensor) return tensor.status();
+      DSAKIT_TRY(fits(tensor->shape));
       auto values = floats_of(where, *tensor);
       if (!values) return values.status();
       weights.norms[name] = std::move(*values);
       continue;
     }
-    if (tensor->dtype != Dtype::bfloat16)
-      return unsupported(where + ": found dtype " + std::string(dsakit::name(tensor->dtype)) +
-                         ", want bfloat16: recordings hold no quantised projections");
-    weights.projections[name] = {WeightFormat::bf16, Fp8Encoding::e4m3fn, std::move(*tensor), {}};
+    auto weight = read_projection(*checkpoint, name);
+    if (!weight) return weight.status();
+    DSAKIT_TRY(fits(weight->values.shape));
+    if (weight->format == WeightFormat::bf16 && weight->values.dtype != Dtype::bfloat16)
+      return unsupported(where + ": found dtype " +
+                         std::string(dsakit::name(weight->values.dtype)) +
+                         ", want bfloat16 or float8_e4m3 with scales");
+    weights.projections[name] = std::move(*weight);
   }
   return weights;
 }

@@ -127,12 +127,20 @@ Status LayerWriter::put_same(const std::string& name, const std::string& other) 
 }
 
 Status LayerWriter::link_weights(const reference::LayerWeights& weights) {
+  const auto quantised = [&](const std::string& name) {
+    const auto weight = weights.projections.find(name);
+    return weight != weights.projections.end() && weight->second.format != WeightFormat::bf16;
+  };
   for (const auto& [tensor, placements] : placements_) {
     if (!tensor.starts_with("weights.")) continue;
     const std::string name = tensor.substr(tensor.find('.') + 1);
     if (!weights.projections.count(name) && !weights.norms.count(name)) continue;
-    for (const Placement& placement : placements)
+    for (Placement placement : placements) {
       DSAKIT_TRY(writer_.link(weight_path(name), object_of(placement)));
+      if (!quantised(name)) continue;
+      placement.name = scale_of(placement.name);
+      DSAKIT_TRY(writer_.link(weight_path(scale_of(name)), object_of(placement)));
+    }
   }
   return {};
 }

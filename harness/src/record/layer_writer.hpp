@@ -15,6 +15,11 @@ namespace dsakit::harness {
 /// Names of all tensors that a step of such a layer has, caches as index_cache_before and _after.
 std::set<std::string> layer_tensors(const LayerKind& kind);
 
+/// What a recording calls the scales of a quantised weight.
+inline std::string scale_of(const std::string& weight) {
+  return weight + "_scale";
+}
+
 /// Writes each tensor of one step to the first of its places and links the others.
 class LayerWriter {
 public:
@@ -23,7 +28,7 @@ public:
   Status put(const std::string& name, const Tensor& tensor);
   /// `name` has the bytes of `other`, which was put.
   Status put_same(const std::string& name, const std::string& other);
-  /// The weights are stored at their weight_path.
+  /// The weights, and their scales, are stored at their weight_path.
   Status link_weights(const reference::LayerWeights& weights);
   /// A derived input of one or more operations.
   Status input(const std::vector<std::string>& operations, const std::string& name,

@@ -157,6 +157,14 @@ private:
   static Status write_weights(RecordingWriter& writer, const reference::LayerWeights& weights) {
     for (const auto& [name, weight] : weights.projections)
       DSAKIT_TRY(writer.add(weight_path(name), {weight.values, {"outputs", "inputs"}, {}}));
+    for (const auto& [name, weight] : weights.projections)
+      if (weight.format != WeightFormat::bf16)
+        DSAKIT_TRY(writer.add(weight_path(scale_of(name)),
+                              {weight.scales,
+                               weight.format == WeightFormat::fp8_channel
+                                   ? std::vector<std::string>{"outputs"}
+                                   : std::vector<std::string>{"output_blocks", "input_blocks"},
+                               {}}));
     for (const auto& [name, values] : weights.norms) {
       Tensor tensor(Dtype::float32, {std::ssize(values)});
       std::copy(values.begin(), values.end(), tensor.as<float>());

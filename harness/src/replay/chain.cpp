@@ -74,4 +74,14 @@ void Chain::take(const RecordedOperation& recorded, const KernelRun& run) {
   }
 }
 
+void Chain::take_keys(const RecordedOperation& recorded, const KernelRun& run) {
+  for (const char* name : {"k_fp8", "k_packed", "k_scale"}) {
+    const auto input = recorded.inputs.find(name);
+    const auto ours = run.outputs.find(name);
+    if (input != recorded.inputs.end() && ours != run.outputs.end() &&
+        input->second.tensor.shape == ours->second.shape)
+      links_[name].push_back({input->second.tensor, ours->second});
+  }
+}
+
 } // namespace dsakit::harness

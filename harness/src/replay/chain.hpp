@@ -18,6 +18,9 @@ public:
   /// `recorded` with those inputs replaced by what the kernels wrote.
   RecordedOperation feed(RecordedOperation recorded) const;
   void take(const RecordedOperation& recorded, const KernelRun& run);
+  /// Keys that a layer gathered from its own cache: inputs of the logits, and no operation's
+  /// output.
+  void take_keys(const RecordedOperation& recorded, const KernelRun& run);
 
 private:
   struct Link {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <utility>
 
 #include "../recording/formats.hpp"
 #include "attribute.hpp"
@@ -14,6 +15,7 @@
 #include "hints.hpp"
 #include "judge.hpp"
 #include "kernel_runner.hpp"
+#include "layer_run.hpp"
 #include "names.hpp"
 #include "overrides.hpp"
 #include "quantised.hpp"
@@ -123,10 +125,14 @@ private:
   }
 
   bool interrupted() const { return options_.interrupted && *options_.interrupted; }
-  bool chained() const { return options_.mode == ReplayMode::chained; }
+  /// The operations of a layer are fed by the ones before, too.
+  bool chained() const { return options_.mode == ReplayMode::chained || layer_; }
+
+  /// What lines and rules call it: an operation of a layer that is replayed as a whole is its part.
+  const OperationId& named(const OperationId& id) const { return layer_ ? layer_->id : id; }
 
   bool wanted(const OperationId& id) const {
-    return options_.operation.empty() || id.operation == options_.operation;
+    return options_.operation.empty() || named(id).operation == options_.operation;
   }
 
   /// Whether its operation is run; a chain needs those before the wanted one.
@@ -221,7 +227,10 @@ private:
   /// False where an interrupt ended it.
   bool replay_file(Entry& entry) {
     std::int64_t step = -1;
-    for (const OperationId& id : entry.reader->operations()) {
+    std::vector<OperationId> ids = entry.reader->operations();
+    std::stable_partition(ids.begin(), ids.end(), // first the operations that it is made of
+                          [](const OperationId& id) { return id.operation != kLayer; });
+    for (const OperationId& id : ids) {
       if (!replays(id)) continue;
       if (interrupted()) return false;
       tell(id.operation);
@@ -283,8 +292,61 @@ private:
     line.against = name(Producer::Kind::reference);
   }
 
+  /// A layer that ran as a whole.
+  struct LayerRun {
+    OperationId id;
+    Result<KernelRun> kernel;
+  };
+
+  /// The operations of the step as one run on the device. Each is held to what the reference makes
+  /// of what that run fed it, and the recorded outputs within the measured difference of the
+  /// inputs.
+  Status replay_layer(const Entry& entry, const OperationId& id) {
+    if (!wanted(id)) return {};
+    ContractValues values = overrides_.contract(*entry.reader, id.step);
+    for (const OperationId& part : entry.reader->operations())
+      if (part.step == id.step && holds(part, "mla_scale_read"))
+        for (const TensorInfo& output : entry.reader->tensors(part, Side::outputs))
+          values["mla_scale_read"] =
+              overrides_.attribute("mla_scale_read", output.name(), output.attributes);
+    const auto layer = RecordedLayer::read(*entry.reader, id.step, values);
+    if (!layer && layer.status().code() == Code::unsupported) {
+      skip(entry, id, layer.status().what());
+      return {};
+    }
+    DSAKIT_TRY(layer);
+    const RecordedOperation none;
+    const LayerRun run{id, kernels_.run(*layer, {id, values, none})};
+    if (!run.kernel && run.kernel.status().code() == Code::bad_input) return run.kernel.status();
+    if (!run.kernel) {
+      ReportLine line = line_of(entry, id);
+      line.verdict = verdict_of(run.kernel.status());
+      line.reason = run.kernel.status().what();
+      line.reproduce =
+          command(report_.environment, "replay", entry.report.file, id.operation, options_.repeat);
+      report_.lines.push_back(std::move(line));
+      return {};
+    }
+    const auto made = [&](const TensorInfo& output) {
+      return run.kernel->outputs.contains(output.output());
+    };
+    Chain before = std::exchange(chain_, {});
+    layer_ = &run;
+    Status status;
+    for (const OperationId& part : entry.reader->operations()) {
+      const auto& outputs = entry.reader->tensors(part, Side::outputs);
+      if (status && part.step == id.step && find_adapter(part.operation) &&
+          std::all_of(outputs.begin(), outputs.end(), made))
+        status = replay_operation(entry, part);
+    }
+    layer_ = nullptr;
+    chain_ = std::move(before);
+    return status;
+  }
+
   /// bad_input is the file's fault; everything else becomes lines of the report.
   Status replay_operation(const Entry& entry, const OperationId& id) {
+    if (id.operation == kLayer) return replay_layer(entry, id);
     const OperationAdapter* adapter = find_adapter(id.operation);
     if (!adapter) {
       if (wanted(id)) skip(entry, id, "this version does not replay " + id.operation);
@@ -300,7 +362,7 @@ private:
     const Operation& operation =
         OperationData{id, values, *tensors, entry.reader->config()}.operation();
     const auto recorded_rows =
-        sample_rows(std::move(*tensors), operation, {options_.rows, options_.seed});
+        sample_rows(std::move(*tensors), operation, {layer_ ? 0 : options_.rows, options_.seed});
     DSAKIT_TRY(recorded_rows);
     const RecordedOperation& recorded = *recorded_rows;
     // A producer that reads scales another way has another right answer: a reference for each.
@@ -323,7 +385,8 @@ private:
   }
 
   static bool holds(const OperationId& id, const std::string& key) {
-    const auto keys = split_names(find_operation(id.operation)->output_attributes);
+    const Operation* known = find_operation(id.operation);
+    const auto keys = split_names(known ? known->output_attributes : "");
     return std::find(keys.begin(), keys.end(), key) != keys.end();
   }
 
@@ -340,14 +403,19 @@ private:
   Status replay_under(const Entry& entry, const OperationAdapter& adapter,
                       const OperationData& data) {
     const OperationId& id = data.id;
+    if (layer_) chain_.take_keys(data.tensors, *layer_->kernel);
     const RecordedOperation chain_fed = chained() ? chain_.feed(data.tensors) : RecordedOperation{};
     ReferenceRun fed(adapter, data);
     ReferenceRun reference(adapter,
                            {id, data.contract, chained() ? chain_fed : data.tensors, data.config});
-    Hints hints(adapter, reference, [&] { return kernels_.run_again(adapter, reference.data()); });
+    const auto again = [&] {
+      return layer_ ? layer_->kernel : kernels_.run_again(adapter, reference.data());
+    };
+    Hints hints(adapter, reference, again);
     const std::string reference_only = adapter.reference_only(reference.data());
-    const auto kernel = reference_only.empty() ? kernels_.run(adapter, reference.data())
-                                               : Result<KernelRun>(unsupported(reference_only));
+    const Result<KernelRun> kernel = !reference_only.empty() ? unsupported(reference_only)
+                                     : layer_                ? layer_->kernel
+                                              : kernels_.run(adapter, reference.data());
     if (!kernel && kernel.status().code() == Code::bad_input) return kernel.status();
     if (chained() && kernel) chain_.take(data.tensors, *kernel);
     if (!wanted(id)) return {};
@@ -397,7 +465,7 @@ private:
   Status compare(const Entry& entry, const std::string& output, const std::string& tensor,
                  const Producer& got, const Producer& want, const Run& run) {
     const auto& [adapter, kernel, reference, hints, fed] = run;
-    const OperationId& id = reference.data().id;
+    const OperationId& id = named(reference.data().id);
     const auto rule = rules_.find(id.operation, tensor, name(got.kind));
     DSAKIT_TRY(rule);
     Case c{output, (*rule)->gate, got, want, (*rule)->limits};
@@ -475,8 +543,9 @@ private:
   Rules& rules_;
   std::vector<Entry> entries_;
   Overrides overrides_;
-  Chain chain_;      ///< of the current step
-  double bytes_ = 0; ///< of all operations that are run
+  Chain chain_;                     ///< of the current step
+  const LayerRun* layer_ = nullptr; ///< whose operations are being judged
+  double bytes_ = 0;                ///< of all operations that are run
   double done_bytes_ = 0;
   KernelRunner kernels_;
   Report report_;
@@ -485,10 +554,11 @@ private:
 } // namespace
 
 Result<Report> replay(const ReplayOptions& options, Rules& rules) {
-  if (!options.operation.empty() && !find_adapter(options.operation)) {
-    std::string list;
+  if (!options.operation.empty() && options.operation != kLayer &&
+      !find_adapter(options.operation)) {
+    std::string list(kLayer);
     for (const Operation& operation : kOperations)
-      list += (list.empty() ? "" : ", ") + std::string(operation.name);
+      list += ", " + std::string(operation.name);
     return bad_input("--operation: found '" + options.operation + "', want one of " + list);
   }
   return Replay(options, rules).run();

@@ -195,7 +195,7 @@ TEST_F(ReplayDense, ASampleHasSoManyRows) {
   EXPECT_EQ(find(report, "output_gate", "attn_gated", "kernel", "recorded")->elements, 2 * 32);
 }
 
-/// W = code * scale: the reference says what it gives, and no device projects by it.
+/// W = code * scale: the reference says what it gives, and a device takes it rounded to bf16.
 TEST_F(ReplayDense, WeightsOfFp8) {
   for (const Shape& scales : {Shape{16}, Shape{1, 1}}) {
     TinyRecording recording = tiny_dense();
@@ -222,8 +222,8 @@ TEST_F(ReplayDense, WeightsOfFp8) {
     const Report report = replay(recording);
     EXPECT_EQ(find(report, "o_proj", "output", "reference", "recorded")->verdict, Verdict::pass);
     const ReportLine* line = find(report, "o_proj", "output", "kernel", "reference");
-    EXPECT_EQ(line->verdict, Verdict::unsupported);
-    EXPECT_EQ(line->reason, "weight: found float8_e4m3fn, want bfloat16");
+    EXPECT_EQ(line->verdict, Verdict::pass);
+    EXPECT_GT(line->elements, 0);
   }
 }
 

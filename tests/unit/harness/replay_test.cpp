@@ -408,8 +408,10 @@ TEST_F(ReplayTest, OneOperationCanBeAskedFor) {
   options.operation = "index_cache_gather";
   const Report report = replay(tiny_recording(), options);
   EXPECT_EQ(report.lines.size(), 6u);
-  options.operation = "layer"; // only recorded
+  options.operation = "fp8_cast"; // only recorded
   EXPECT_FALSE(run(options));
+  options.operation = "layer"; // not whole in this file
+  EXPECT_EQ(replay(tiny_recording(), options).verdict(), Verdict::skipped);
 }
 
 TEST_F(ReplayTest, AFileWithNothingToReplayIsSkippedWithTheReason) {

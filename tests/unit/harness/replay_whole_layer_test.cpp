@@ -1,0 +1,131 @@
+// Replay of the operation `layer`: the step as one run, each intermediate on what that run fed it.
+#include <functional>
+#include <set>
+
+#include "dsakit/harness/record.hpp"
+#include "dsakit/harness/recording.hpp"
+#include "replay_fixture.hpp"
+#include "support/temp_folder.hpp"
+
+namespace dsakit::harness {
+namespace {
+
+constexpr const char* kTiny = R"({
+  "hidden_size": 96, "num_attention_heads": 3, "q_lora_rank": 64, "kv_lora_rank": 512,
+  "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "rms_norm_eps": 1e-5,
+  "mla_use_nope": true, "mla_use_output_gate": true, "max_position_embeddings": 4096,
+  "dsa_config": {"index_num_heads": 16, "index_head_dim": 128, "index_topk": 24,
+                 "index_k_norm_type": "layernorm"}})";
+
+class ReplayWholeLayer : public testing::ReplayTest {
+protected:
+  /// A recorded step, changed and written again under "layer.h5".
+  std::string recorded(const std::string& requests,
+                       const std::function<void(RecordedOperation&)>& change = {}) {
+    testing::write_file(path("config.json"), kTiny);
+    RecordOptions options;
+    options.config = path("config.json");
+    options.requests = requests;
+    options.seed = 5;
+    options.output = path("whole.h5");
+    const auto notes = record(options);
+    EXPECT_TRUE(notes) << notes.status().what();
+    if (!change) return options.output;
+    auto reader = RecordingReader::open(options.output);
+    EXPECT_TRUE(reader) << reader.status().what();
+    auto writer = RecordingWriter::create(path("layer.h5"));
+    EXPECT_TRUE(writer && writer->contract(reader->contract()) && writer->config(reader->config()));
+    for (const OperationId& id : reader->operations()) {
+      auto operation = reader->read(id, reader->contract());
+      EXPECT_TRUE(operation) << operation.status().what();
+      change(*operation);
+      for (const auto& [name, tensor] : operation->inputs)
+        EXPECT_TRUE(writer->add(object_path(id, Side::inputs, name), tensor));
+      for (const auto& [name, tensor] : operation->outputs)
+        EXPECT_TRUE(writer->add(object_path(id, Side::outputs, name), tensor));
+    }
+    EXPECT_TRUE(writer->commit());
+    return path("layer.h5");
+  }
+
+  Report replay_layer(const std::string& file, ReplayMode mode = ReplayMode::fed) {
+    ReplayOptions options;
+    options.paths = {file};
+    options.operation = "layer";
+    options.mode = mode;
+    const auto report = run(options);
+    EXPECT_TRUE(report) << report.status().what();
+    return report ? *report : Report{};
+  }
+};
+
+TEST_F(ReplayWholeLayer, EveryIntermediateIsJudgedUnderTheNameOfTheLayer) {
+  const std::string file = recorded("prefill:2x30+10,decode:2x70+2");
+  for (const ReplayMode mode : {ReplayMode::fed, ReplayMode::chained}) {
+    const Report report = replay_layer(file, mode);
+    EXPECT_EQ(report.verdict(), Verdict::pass) << to_text(report, {});
+    std::set<std::string> tensors;
+    for (const ReportLine& line : report.lines) {
+      EXPECT_EQ(line.operation, "layer");
+      EXPECT_EQ(line.subject, "kernel");
+      EXPECT_EQ(line.kernel, "pipeline");
+      EXPECT_NE(line.reproduce.find("--operation layer"), std::string::npos);
+      tensors.insert(line.tensor);
+    }
+    EXPECT_EQ(tensors,
+              (std::set<std::string>{
+                  "attn_gated",    "attn_value",    "gate",          "index_cache",
+                  "index_k",       "index_k_raw",   "index_q",       "index_q_fp8",
+                  "index_q_input", "index_q_scale", "index_weights", "index_weights_folded",
+                  "kv_c",          "latent",        "logits",        "lse",
+                  "mla_cache",     "mla_query",     "output",        "q",
+                  "qkv_a",         "slots",         "topk_indices"}));
+    EXPECT_EQ(report.lines.size(), 2 * 2 * tensors.size()) << "two steps, two comparisons each";
+  }
+}
+
+TEST_F(ReplayWholeLayer, AWrongRecordedOutputFailsAndWhatFollowsFromItDoesNot) {
+  const std::string file = recorded("decode:2x70+2", [](RecordedOperation& operation) {
+    for (auto* side : {&operation.outputs, &operation.inputs})
+      if (side->count("kv_c")) side->at("kv_c").tensor.as<std::uint16_t>()[5] ^= 0x40;
+  });
+  const Report report = replay_layer(file);
+  for (const ReportLine& line : report.lines) {
+    const bool wrong = line.tensor == "kv_c" && line.against == "recorded";
+    EXPECT_EQ(line.verdict, wrong ? Verdict::fail : Verdict::pass)
+        << line.tensor << " " << line.against;
+  }
+}
+
+TEST_F(ReplayWholeLayer, AStepThatIsNotWholeIsSkippedWithTheReason) {
+  const std::string file = recorded("decode:2x70+2");
+  auto reader = RecordingReader::open(file);
+  ASSERT_TRUE(reader);
+  const auto reason = [&](const std::string& without) {
+    auto writer = RecordingWriter::create(path("part.h5"));
+    EXPECT_TRUE(writer && writer->contract(reader->contract()) && writer->config(reader->config()));
+    for (const OperationId& id : reader->operations()) {
+      if (id.operation == without) continue;
+      const auto operation = reader->read(id, reader->contract());
+      for (const auto& [name, tensor] : operation->inputs)
+        if (name != without) {
+          EXPECT_TRUE(writer->add(object_path(id, Side::inputs, name), tensor));
+        }
+      for (const auto& [name, tensor] : operation->outputs)
+        EXPECT_TRUE(writer->add(object_path(id, Side::outputs, name), tensor));
+    }
+    EXPECT_TRUE(writer->commit());
+    const Report report = replay_layer(path("part.h5"));
+    EXPECT_EQ(report.verdict(), Verdict::skipped);
+    return report.lines.size() == 1 ? report.lines[0].reason : "";
+  };
+  EXPECT_EQ(reason("absorb_q"), "step 0 holds no absorb_q, which the layer as a whole needs");
+  EXPECT_EQ(reason("query_lens"), "step 0 holds no layer/inputs/query_lens of int32 [requests], "
+                                  "which the layer as a whole needs");
+  EXPECT_EQ(reason("q_norm"),
+            "the operations are not of one layer: qkv_a of a layer without q_norm: found [4, 640], "
+            "want [4, 576]");
+}
+
+} // namespace
+} // namespace dsakit::harness
