@@ -584,8 +584,8 @@ class Record(CliTest):
             operations = {line["operation"] for line in json.loads(done.stdout)["operations"]}
             self.assertLessEqual({"topk", "dcp_topk_merge", "topk_slots", "dcp_attention_merge"}, operations)
         told = self.expect(PASS, "info", self.file("rank")).stdout
-        self.assertIn("--dcp 4 --dcp-interleave 16", told)
-        self.assertIn("dcp_world", told)
+        self.assertIn("dcp_interleave=16 dcp_world=4", told)
+        self.assertIn(b"--dcp 4 --dcp-interleave 16", self.file("rank").read_bytes())
 
     def test_a_terminal_sees_progress(self):
         self.assertIn("attn_latent", self.on_a_terminal(PASS, *self.arguments("x")))

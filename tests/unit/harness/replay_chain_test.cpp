@@ -1,6 +1,7 @@
 // Chained replay, where a fault upstream must be told once, and replay of a sample of rows.
 #include <cmath>
 
+#include "../../../harness/src/replay/chain.hpp"
 #include "replay_fixture.hpp"
 #include "support/tiny_layer.hpp"
 
@@ -26,6 +27,41 @@ TEST_F(ReplayChain, ASoundRecordingPassesWithTwoComparisonsOfEachOutput) {
   EXPECT_EQ(report.lines.size(), 20u) << "kernel/reference and kernel/recorded";
   for (const ReportLine& line : report.lines)
     EXPECT_EQ(line.moved, 0) << line.operation;
+}
+
+// What a rank offers to a merge is a part of the merge's input; attention takes the slots without
+// gaps.
+TEST(Chain, ARanksPartOfAMergeIsOurs) {
+  using testing::tiny::tensor;
+  const auto floats = [](Shape shape, std::vector<float> values) {
+    return tensor(Dtype::float32, std::move(shape), values);
+  };
+  const auto ids = [](std::vector<std::int32_t> values) {
+    return tensor(Dtype::int32, {1, 3}, values);
+  };
+  Chain chain;
+  RecordedOperation topk, slots;
+  topk.outputs["dcp_scores"] = floats({1, 3}, {3, 2, 1});
+  KernelRun run;
+  run.outputs["dcp_scores"] = floats({1, 3}, {3, 2, 1.5F}).tensor;
+  chain.take(topk, run);
+  slots.outputs["slots"] = ids({7, -1, 5});
+  slots.outputs["compact_slots"] = ids({7, 5, -1});
+  run.outputs = {{"slots", ids({7, -1, 6}).tensor}, {"compact_slots", ids({7, 6, -1}).tensor}};
+  chain.take(slots, run);
+
+  RecordedOperation merge, attention;
+  merge.inputs["rank_scores"] = floats({2, 1, 3}, {9, 8, 7, 3, 2, 1});
+  EXPECT_EQ(chain.feed(merge).inputs.at("rank_scores").tensor.bytes,
+            floats({2, 1, 3}, {9, 8, 7, 3, 2, 1.5F}).tensor.bytes);
+  attention.inputs["slots"] = ids({7, 5, -1});
+  EXPECT_EQ(chain.feed(attention).inputs.at("slots").tensor.bytes, ids({7, 6, -1}).tensor.bytes);
+  // Neither across the ends of two ranks' parts, nor where nobody recorded such bytes.
+  for (std::vector<float> values : {std::vector<float>{9, 3, 2, 1, 8, 7}, {9, 8, 7, 3, 2, 0}}) {
+    merge.inputs["rank_scores"] = floats({2, 1, 3}, values);
+    EXPECT_EQ(chain.feed(merge).inputs.at("rank_scores").tensor.bytes,
+              floats({2, 1, 3}, values).tensor.bytes);
+  }
 }
 
 /// The recorded producer folds twice the weights and scores with them.

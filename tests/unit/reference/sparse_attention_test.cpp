@@ -750,14 +750,15 @@ TEST(SparseAttentionRecordedFlashMla, OnlyAScaleReadAsBf16ExplainsIt) {
 TEST(SparseAttentionRecordedDenseRows, ArePredictedAndAMissingKeyIsNot) {
   DSAKIT_NEED_RECORDING("kernel_mla_prefill_bf16_h16");
   testing::Safetensors file(testing::recording_path("kernel_mla_prefill_bf16_h16"));
+  const Tensor rows = file.read("kv_cache");
   Problem p{file.extent("q", 0),
             file.extent("q", 1),
             file.extent("slots", 1),
-            file.extent("kv_cache", 0) / 64,
+            rows.shape[0] / 64,
             64,
             kMlaDenseRow,
             file.values<std::uint16_t>("q"),
-            file.values<std::uint8_t>("kv_cache"),
+            {rows.as<std::uint8_t>(), rows.as<std::uint8_t>() + rows.bytes.size()},
             file.values<std::int32_t>("slots")};
   p.softmax_scale = 0.041666666666666664;
   const auto latent = bf16_floats(file.values<std::uint16_t>("out"));
