@@ -168,13 +168,15 @@ def table(source):
     lines = ["# Planted faults", "",
              "Written by `tests/mutation/run.py --table .`; a test compares. `tools/run mutants` plants each of these "
              "faults into a copy of the", "sources and replays `golden/data` on host lanes: replay must fail in that "
-             "operation and give that hint, and pass again without", "the fault. Where no pattern fits, no hint may "
-             "be given.", "", "| fault | operation | hint | case |", "|---|---|---|---|"]
+             "operation, and pass again without the fault. Where a hint", "stands here replay must give it; `none`: "
+             "no pattern fits, and replay must give no hint; empty: not looked at.", "",
+             "| fault | operation | hint | case |", "|---|---|---|---|"]
     lines += [f"| {f.name}: {f.why} | `{f.operation}` | {f.hint} | {f.case} |" for f in faults]
-    lines += ["", f"{len(faults)} faults; {sum(f.hint == 'none' for f in faults)} have no hint. Each hint has planted "
-              "faults in recordings, too, in", "`tests/unit/harness/*hints*_test.cpp`: recordings with sound checksums "
-              "and wrong outputs.", "", "## Kinds of fault", "Faults of sparse-attention kernels that were reported in "
-              "public, and what tests each kind here.", "", "| case | kind | planted | tests |", "|---|---|---|---|"]
+    named = sum(f.hint not in ("", "none") for f in faults)
+    lines += ["", f"{len(faults)} faults, {named} with a hint. Each hint has planted faults in recordings, too, in "
+              "`tests/unit/harness/*hints*_test.cpp`:", "recordings with sound checksums and wrong outputs.", "",
+              "## Kinds of fault", "Faults of sparse-attention kernels that were reported in public, and what tests "
+              "each kind here.", "", "| case | kind | planted | tests |", "|---|---|---|---|"]
     for line in (source / "tests/mutation/cases.txt").read_text().splitlines():
         case, kind, note = (part.strip() for part in line.split("|"))
         planted = ", ".join(f.name for f in faults if f.case == case)
