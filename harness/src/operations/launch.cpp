@@ -1,6 +1,7 @@
 #include "launch.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "dsakit/optimized/weight_dequant.hpp"
 #include "dsakit/reference/formats.hpp"
@@ -12,12 +13,15 @@ constexpr std::byte kGuardByte{0xA5};
 
 Result<DeviceBuffer> DeviceBuffer::upload(optimized::Device& device, const std::byte* data,
                                           std::size_t bytes) {
-  std::vector<std::byte> image(bytes + 2 * kGuard, kGuardByte);
-  std::copy_n(data, bytes, image.data() + kGuard);
-  const auto memory = device.allocate(image.size());
+  const auto memory = device.allocate(bytes + 2 * kGuard);
   DSAKIT_TRY(memory);
   DeviceBuffer buffer(device, static_cast<std::byte*>(*memory), bytes);
-  DSAKIT_TRY(device.upload(*memory, image.data(), image.size()));
+  // Part by part: an image of all would double what a large tensor takes.
+  std::array<std::byte, kGuard> guard;
+  guard.fill(kGuardByte);
+  DSAKIT_TRY(device.upload(buffer.base_, guard.data(), kGuard));
+  if (bytes != 0) DSAKIT_TRY(device.upload(buffer.base_ + kGuard, data, bytes));
+  DSAKIT_TRY(device.upload(buffer.base_ + kGuard + bytes, guard.data(), kGuard));
   return buffer;
 }
 
@@ -29,13 +33,14 @@ DeviceBuffer::~DeviceBuffer() {
 }
 
 Result<bool> DeviceBuffer::download(Tensor& tensor) const {
-  std::vector<std::byte> image(bytes_ + 2 * kGuard);
-  DSAKIT_TRY(device_->download(image.data(), base_, image.size()));
-  std::copy_n(image.data() + kGuard, bytes_, tensor.bytes.data());
-  const auto intact = [](const std::byte* guard) {
-    return std::all_of(guard, guard + kGuard, [](std::byte b) { return b == kGuardByte; });
-  };
-  return intact(image.data()) && intact(image.data() + kGuard + bytes_);
+  if (bytes_ != 0) DSAKIT_TRY(device_->download(tensor.bytes.data(), base_ + kGuard, bytes_));
+  for (const std::byte* at : {base_, base_ + kGuard + bytes_}) {
+    std::array<std::byte, kGuard> guard;
+    DSAKIT_TRY(device_->download(guard.data(), at, kGuard));
+    if (std::any_of(guard.begin(), guard.end(), [](std::byte b) { return b != kGuardByte; }))
+      return false;
+  }
+  return true;
 }
 
 Status need_bf16(const ContractValues& contract) {
