@@ -121,6 +121,7 @@ private:
   }
 
   bool interrupted() const { return options_.interrupted && *options_.interrupted; }
+
   bool chained() const { return options_.mode == ReplayMode::chained; }
 
   bool wanted(const OperationId& id) const {
