@@ -50,8 +50,13 @@ struct Comparer::State {
   Comparison result;
   UlpHistogram ulps;
   std::int64_t begin = 0; ///< flat index of the next element
-  double error_squares = 0;
-  double want_squares = 0;
+  struct Sums {
+    std::int64_t elements = 0;
+    double worst_abs = 0;
+    double worst_rel = 0;
+    double error_squares = 0;
+    double want_squares = 0;
+  } totals;
   double worst_rank = 0; ///< of exact: the largest error of a mismatch
 
   std::array<double, kChunk> got;
@@ -80,7 +85,6 @@ struct Comparer::State {
     }
     if (!apart) return 0;
     ++result.anomalous;
-    result.worst_rel = kInfinity;
     return kInfinity;
   }
 
@@ -105,9 +109,11 @@ struct Comparer::State {
 
 template <Gate kGate>
 void Comparer::State::fold(const Block& chunk, bool has_steps) {
+  // What every element adds to is kept out of memory meanwhile.
+  Sums sums = totals;
   for (std::int64_t i = 0; i < chunk.elements; ++i) {
     if (chunk.mask && !chunk.mask[i]) continue;
-    ++result.elements;
+    ++sums.elements;
     const auto k = static_cast<std::size_t>(i);
     if (has_steps && steps[k] >= 0) ulps.add(steps[k], begin + i);
     if constexpr (kGate == Gate::topk_set) {
@@ -121,15 +127,16 @@ void Comparer::State::fold(const Block& chunk, bool has_steps) {
     const double w = want[k];
     double error = std::abs(g - w);
     if (std::isfinite(g) && std::isfinite(w)) {
-      error_squares += error * error;
-      want_squares += w * w;
+      sums.error_squares += error * error;
+      sums.want_squares += w * w;
       // Divides only where the product says that the quotient may be larger than the largest.
-      if (error > result.worst_rel * std::abs(w) && w != 0)
-        result.worst_rel = std::max(result.worst_rel, error / std::abs(w));
+      if (error > sums.worst_rel * std::abs(w) && w != 0)
+        sums.worst_rel = std::max(sums.worst_rel, error / std::abs(w));
     } else {
       error = anomaly(begin + i, g, w);
+      if (error != 0) sums.worst_rel = kInfinity;
     }
-    if (error > result.worst_abs) result.worst_abs = error;
+    if (error > sums.worst_abs) sums.worst_abs = error;
     if constexpr (kGate == Gate::exact) {
       if (!differs[k]) continue;
       mismatch(begin + i);
@@ -152,6 +159,7 @@ void Comparer::State::fold(const Block& chunk, bool has_steps) {
       }
     }
   }
+  totals = sums;
 }
 
 void Comparer::State::add_chunk(const Block& chunk) {
@@ -191,12 +199,16 @@ void Comparer::add(const Block& block) {
 
 Comparison Comparer::finish() {
   Comparison& result = state_->result;
+  const State::Sums& totals = state_->totals;
+  result.elements = totals.elements;
+  result.worst_abs = totals.worst_abs;
+  result.worst_rel = totals.worst_rel;
+  if (totals.error_squares > 0)
+    result.relative_l2 = std::sqrt(totals.error_squares) / std::sqrt(totals.want_squares);
   result.ulp_max = state_->ulps.max();
   result.ulp_at = state_->ulps.at();
   result.ulp_p99 = state_->ulps.p99();
   result.ulp_histogram = state_->ulps.by_power_of_two();
-  if (state_->error_squares > 0)
-    result.relative_l2 = std::sqrt(state_->error_squares) / std::sqrt(state_->want_squares);
   return std::move(result);
 }
 

@@ -45,11 +45,11 @@ std::string anomalies(const ReportLine& line) {
   return text;
 }
 
-std::string ulps(const ReportLine& line) {
-  std::string text = "max " + std::to_string(*line.ulp_max) + " at " + coordinate(line.ulp_at) +
-                     ", p99 " + std::to_string(*line.ulp_p99) + "; elements";
+/// "0: 12, 1: 3, 2 to 3: 1": elements by their steps
+std::string histogram(const ReportLine& line) {
+  std::string text;
   for (const UlpBin& bin : ulp_bins(line.ulp_histogram)) {
-    text += (bin.from == 0 ? " " : ", ") + std::to_string(bin.from);
+    text += (text.empty() ? "" : ", ") + std::to_string(bin.from);
     if (bin.to != bin.from) text += " to " + std::to_string(bin.to);
     text += ": " + count(bin.elements);
   }
@@ -104,7 +104,10 @@ std::string details(const ReportLine& line, bool verbose) {
     add("relative l2",
         short_number(line.relative_l2) +
             (line.relative_l2_limit ? ", limit " + short_number(line.relative_l2_limit) : ""));
-  if (line.ulp_max && line.ulp_p99) add(("ulp of " + line.dtype).c_str(), ulps(line));
+  if (line.ulp_max && line.ulp_p99)
+    add(("ulp of " + line.dtype).c_str(), "max " + std::to_string(*line.ulp_max) + " at " +
+                                              coordinate(line.ulp_at) + ", p99 " +
+                                              std::to_string(*line.ulp_p99));
   if (line.quantised) add("parts", parts(*line.quantised));
   if (line.ties && line.ties->rows > 0)
     add("ties at the threshold",
@@ -112,6 +115,7 @@ std::string details(const ReportLine& line, bool verbose) {
             std::to_string(line.ties->largest) + " for " + std::to_string(line.ties->places) +
             " in row " + std::to_string(line.ties->row));
   add("tightest passing gate", line.tightest_gate);
+  if (verbose) add("elements by ulp", histogram(line));
   if (verbose)
     for (const SamplePair& pair : line.samples)
       text += "  sample " + coordinate(pair.at) + ": got " + sample_text(pair.got) + ", want " +

@@ -33,7 +33,7 @@ bool failed(Verdict verdict);
 std::string title(const ReportLine& line);
 
 /// What is known of a line that did not pass, place and hint first, indented, several lines.
-/// `verbose` adds the samples.
+/// `verbose` adds the samples and the histogram of ulps.
 std::string details(const ReportLine& line, bool verbose);
 
 } // namespace dsakit::harness

@@ -122,9 +122,10 @@ private:
            result(line->verdict) + (line->moved ? ", " + count(line->moved) + " moved" : "")});
     }
     if (rows.size() > 1) insert_headings(table(rows, "  "), headings);
-    if (brief && (cut || lines.size() + 1 > rows.size()))
-      text_ += "  ... " + std::to_string(report_.summary(file.file).passed) + " passed" +
-               (cut ? ", more failed" : "") + " (-v: all lines)\n";
+    const std::int64_t passed = report_.summary(file.file).passed;
+    if (brief && (cut || passed > 0))
+      text_ += "  ... " + std::to_string(passed) + " passed" + (cut ? ", more failed" : "") +
+               " (-v: all lines)\n";
     if (!left_out.empty()) {
       std::sort(left_out.begin(), left_out.end());
       left_out.erase(std::unique(left_out.begin(), left_out.end()), left_out.end());
@@ -241,8 +242,9 @@ private:
     std::vector<std::string> lines;
     for (const ReportLine& line : report_.lines)
       if (line.verdict == Verdict::waived) {
-        std::string text =
-            wrapped(result(line.verdict) + " " + title(line) + ": ", words(line.reason));
+        std::string text = wrapped(result(line.verdict) + " " + title(line) +
+                                       (report_.files.size() > 1 ? ", " + line.file : "") + ": ",
+                                   words(line.reason));
         text.pop_back();
         lines.push_back(std::move(text));
       }
