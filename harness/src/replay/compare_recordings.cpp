@@ -137,7 +137,7 @@ public:
     }
     report_.partial = interrupted();
     for (const OperationId& id : want_.operations())
-      if (!has(got_, id)) DSAKIT_TRY(missing(id, {}, options_.got));
+      if (!report_.partial && !has(got_, id)) DSAKIT_TRY(missing(id, {}, options_.got));
 
     report_.files[0].verdict = report_.verdict();
     if (report_.files[0].verdict == Verdict::skipped)

@@ -125,6 +125,7 @@ private:
   }
 
   bool interrupted() const { return options_.interrupted && *options_.interrupted; }
+
   /// The operations of a layer are fed by the ones before, too.
   bool chained() const { return options_.mode == ReplayMode::chained || layer_; }
 
