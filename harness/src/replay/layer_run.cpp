@@ -74,7 +74,7 @@ std::vector<Intermediate> intermediates_of(const optimized::LayerTensors& t,
   return list;
 }
 
-/// The step's rows are one launch of the indexer: its logits stay whole.
+/// 0 without requests.
 std::int64_t longest_of(const Tensor& lens) {
   const auto* values = lens.as<std::int32_t>();
   return lens.elements() == 0 ? 0 : *std::max_element(values, values + lens.elements());
@@ -98,6 +98,11 @@ Status differs(const std::string& tensor, const Shape& found, const Shape& want)
 
 Result<RecordedLayer> RecordedLayer::read(const RecordingReader& reader, std::int64_t step,
                                           const ContractValues& values) {
+  const auto world = parse_dcp_world(values);
+  DSAKIT_TRY(world);
+  if (*world != 1)
+    return unsupported("dcp_world: found " + std::to_string(*world) +
+                       ", want 1: as a whole the layer runs without context parallelism");
   std::map<std::string, RecordedOperation> parts;
   const auto& ids = reader.operations();
   const auto recorded = [&](const std::string& operation) {
@@ -223,6 +228,7 @@ optimized::LayerConfig RecordedLayer::config() const {
   config.max_requests = std::max<std::int64_t>(query_lens.elements(), 1);
   config.max_model_len = std::max<std::int64_t>(longest_of(seq_lens), 1);
   config.max_total_seq_len = std::max<std::int64_t>(keys, 1);
+  // The step's rows are one launch of the indexer, so that its logits stay whole.
   config.max_logits_bytes =
       std::max<std::int64_t>(hidden[0] * keys * static_cast<std::int64_t>(sizeof(float)), 4);
   // All of them decode, or none: as they were recorded.
