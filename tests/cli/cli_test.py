@@ -255,10 +255,11 @@ class ExitCodes(CliTest):
     def test_each_verb_has_2_for_what_is_no_file(self):
         none = self.folder / "none"
         for arguments in (("info", none), ("import", none, "-o", self.file("x")), ("export", none, "-o", self.file("x")),
-                          ("replay", none), ("compare", none, none), ("golden", "--folder", none, "verify"),
-                          ("record", "--config", none, "--requests", "prefill:4", "--seed", 1, "-o", self.file("x"))):
+                          ("replay", none), ("compare", none, none), ("golden", "--folder", none, "verify")):
             self.expect_bad(*arguments, says=["none", "cannot be opened: No such file or directory"])
             self.assertFalse(self.file("x").exists())
+        self.expect_bad("record", "--config", none, "--requests", "prefill:4", "--seed", 1, "-o", self.file("x"),
+                        says=["none: found no readable file"])
 
     def test_each_verb_has_2_for_what_is_no_ordinary_file(self):
         pipe = self.folder / "pipe"
@@ -764,7 +765,7 @@ class CompareTensors(CliTest):
         b = self.floats("b.safetensors", **{name: [-1] for name in same} | {"t007": [7]})
         done = self.expect(PASS, "compare", a, a)
         self.assertLessEqual(len(done.stdout.splitlines()), 25)
-        self.assertIn("300 tensors pass", done.stdout)
+        self.assertIn("300 passed", done.stdout)
         self.assertIn("t123", self.expect(PASS, "compare", a, a, "-v").stdout)
         done = self.expect(MISMATCH, "compare", a, b)
         self.assertLessEqual(len(done.stdout.splitlines()), 40)
@@ -785,7 +786,9 @@ class CompareTensors(CliTest):
         process = subprocess.Popen([DSAKIT, "compare", *paths], stdout=subprocess.PIPE, text=True)
         text = process.stdout.read()
         _, status, used = os.wait4(process.pid, 0)
-        self.assertEqual(os.waitstatus_to_exitcode(status), MISMATCH, text)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        process.stdout.close()
+        self.assertEqual(process.returncode, MISMATCH, text)
         self.assertIn("first [268435455]: got 1 (0x3f800000), want 0", text)
         self.assertLess(used.ru_maxrss, 256 << 10, "KiB")
 

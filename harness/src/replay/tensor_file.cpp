@@ -41,6 +41,7 @@ Dtype exported_dtype(Dtype dtype) {
 } // namespace
 
 bool is_safetensors(const std::string& path) {
+  if (!size_of_ordinary_file(path)) return false; // a FIFO may never begin
   char head[9] = {}; // the length of the header, and the header's first byte
   std::ifstream(path, std::ios::binary).read(head, sizeof head);
   return head[8] == '{';
