@@ -9,7 +9,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace dsakit;
   static fuzz::InputFile file;
   file.write(data, size);
-  harness::Rules rules = harness::Rules::built_in();
+  static const harness::Rules built_in = harness::Rules::built_in();
+  harness::Rules rules = built_in;
   fuzz::check_refusal(rules.replace_from(file.path()), file.path());
   for (const Operation& operation : kOperations)
     for (const char* tensor : {"logits", "logits.vllm", "topk_indices", ""})
