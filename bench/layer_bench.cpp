@@ -64,7 +64,6 @@ std::vector<std::uint16_t> small_bf16(std::size_t n) {
 
 struct Weights {
   std::map<std::string, std::vector<std::uint16_t>> projections;
-  std::map<std::string, std::vector<float>> norms;
   optimized::HostLayerWeights view;
 
   explicit Weights(const optimized::LayerConfig& c) {
@@ -80,7 +79,7 @@ struct Weights {
                                       {"kv_a_layernorm", std::int64_t{512}},
                                       {"k_index_norm.weight", std::int64_t{128}},
                                       {"k_index_norm.bias", std::int64_t{128}}})
-      view.norms[name] = norms[name] = std::vector<float>(static_cast<std::size_t>(width), 1.0f);
+      view.norms[name] = std::vector<float>(static_cast<std::size_t>(width), 1.0f);
   }
 
   void add(const std::string& name, std::int64_t outputs, std::int64_t inputs) {

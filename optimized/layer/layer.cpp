@@ -119,8 +119,8 @@ Status KimiK3DSAAttention::load(const HostLayerWeights& weights) {
   return upload_weights(*state_, weights);
 }
 
-Status KimiK3DSAAttention::prepare(std::int64_t tokens, std::span<const std::int32_t> query_lens,
-                                   std::span<const std::int32_t> seq_lens) {
+Status KimiK3DSAAttention::prepare(std::int64_t tokens, const std::vector<std::int32_t>& query_lens,
+                                   const std::vector<std::int32_t>& seq_lens) {
   auto plan = plan_step(state_->config, tokens, query_lens, seq_lens);
   DSAKIT_TRY(plan);
   state_->plan = std::move(*plan);

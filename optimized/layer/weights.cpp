@@ -107,8 +107,8 @@ Status upload_weights(LayerState& state, const HostLayerWeights& weights) {
                    : upload_fp8(state, from, to));
   }
   for (const auto& [name, to] : state.norms) {
-    const auto from = weights.norms.at(name);
-    DSAKIT_TRY(state.device.upload(to.values, from.data(), from.size_bytes()));
+    const std::vector<float>& from = weights.norms.at(name);
+    DSAKIT_TRY(state.device.upload(to.values, from.data(), from.size() * sizeof(float)));
   }
   return state.device.synchronize();
 }

@@ -929,8 +929,8 @@ class Shrink(CliTest):
     def test_an_interrupt_is_130_and_leaves_nothing(self):
         # Right, and seconds of work for host lanes.
         attention = pathlib.Path(SCHEMA).parent.parent / "golden/data/kernel_mla_decode_h64.h5"
-        for arguments in (["shrink", attention, "-o", self.small(), "--operation", "sparse_attention"],
-                          ["bisect", attention, "-o", self.small()]):
+        for arguments in (["shrink", attention, "-o", self.small(), "--operation", "sparse_attention", "--threads", "1"],
+                          ["bisect", attention, "-o", self.small(), "--threads", "1"]):
             process = subprocess.Popen([DSAKIT, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             time.sleep(0.5)
             self.assertIsNone(process.poll(), "ended before it could be interrupted")

@@ -1,7 +1,6 @@
 #include "layer_run.hpp"
 
 #include <algorithm>
-#include <span>
 
 #include "../operations/index_pages.hpp"
 #include "../operations/launch.hpp"
@@ -80,8 +79,8 @@ std::int64_t longest_of(const Tensor& lens) {
   return lens.elements() == 0 ? 0 : *std::max_element(values, values + lens.elements());
 }
 
-std::span<const std::int32_t> int32s(const Tensor& tensor) {
-  return {tensor.as<std::int32_t>(), static_cast<std::size_t>(tensor.elements())};
+std::vector<std::int32_t> int32s(const Tensor& tensor) {
+  return {tensor.as<std::int32_t>(), tensor.as<std::int32_t>() + tensor.elements()};
 }
 
 Status lacks(std::int64_t step, const std::string& what) {

@@ -61,10 +61,13 @@ public:
   }
   Status download(void* host, const void* device, std::size_t bytes) override {
     DSAKIT_TRY(real_->download(host, device, bytes));
-    if (bytes > bytes_) {
-      const auto guard = static_cast<std::ptrdiff_t>(bytes - bytes_) / 2;
-      static_cast<std::byte*>(host)[guard + offset_] ^= std::byte{1};
-    }
+    // The tensor comes first, then what lies before and after it.
+    const auto* from = static_cast<const std::byte*>(device);
+    if (bytes == bytes_) tensor_ = from;
+    if (!tensor_) return {};
+    const std::ptrdiff_t at = tensor_ - from + offset_;
+    if (at >= 0 && at < static_cast<std::ptrdiff_t>(bytes))
+      static_cast<std::byte*>(host)[at] ^= std::byte{1};
     return {};
   }
   Status copy_rows(void* to, std::int64_t to_stride, const void* from, std::int64_t from_stride,
@@ -86,6 +89,7 @@ private:
       std::move(*optimized::open_device(optimized::DeviceKind::host));
   std::size_t bytes_;
   std::ptrdiff_t offset_;
+  const std::byte* tensor_ = nullptr; ///< on the device, once it was downloaded
 };
 
 TEST(KernelRun, AByteBesideAnOutputIsAStrayWrite) {

@@ -97,6 +97,16 @@ TEST_F(ReplayWholeLayer, AWrongRecordedOutputFailsAndWhatFollowsFromItDoesNot) {
   }
 }
 
+TEST_F(ReplayWholeLayer, TheKeysOfPrefillAreThoseThatTheLayerGathered) {
+  const std::string file = recorded("prefill:2x30+10", [](RecordedOperation& operation) {
+    if (operation.inputs.count("k_fp8"))
+      operation.inputs.at("k_fp8").tensor.as<std::uint8_t>()[5] ^= 0x30;
+  });
+  const Report report = replay_layer(file);
+  EXPECT_EQ(report.verdict(), Verdict::pass) << to_text(report, {});
+  EXPECT_GT(find(report, "layer", "logits", "kernel", "reference")->elements, 0);
+}
+
 TEST_F(ReplayWholeLayer, AStepThatIsNotWholeIsSkippedWithTheReason) {
   const std::string file = recorded("decode:2x70+2");
   auto reader = RecordingReader::open(file);

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <span>
 #include <string>
+#include <vector>
 
 #include "dsakit/core/layer_contract.hpp"
 #include "dsakit/optimized/device.hpp"
@@ -54,7 +54,7 @@ struct HostWeight {
 /// layernorm, k_index_norm.bias.
 struct HostLayerWeights {
   std::map<std::string, HostWeight> projections;
-  std::map<std::string, std::span<const float>> norms;
+  std::map<std::string, std::vector<float>> norms;
 };
 
 /// A paged cache and where the step's tokens lie in it; all pointers are device memory.
@@ -127,8 +127,8 @@ public:
   /// How the rows of the steps that follow lie: the new tokens of all requests in order, then
   /// padding up to `tokens`. query_lens, seq_lens: [requests], new and all tokens. bad_input where
   /// they disagree or are larger than the configuration. Uploads a few ids a row.
-  Status prepare(std::int64_t tokens, std::span<const std::int32_t> query_lens,
-                 std::span<const std::int32_t> seq_lens);
+  Status prepare(std::int64_t tokens, const std::vector<std::int32_t>& query_lens,
+                 const std::vector<std::int32_t>& seq_lens);
 
   /// Enqueues the step on the device's stream: writes the new tokens to both caches, selects,
   /// attends. Rows [0, tokens) of topk_indices are set, -1 where a row has no more keys; the output
