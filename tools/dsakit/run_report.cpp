@@ -90,15 +90,15 @@ int finish(const dsakit::Result<Report>& report, const ReportOptions& options) {
     complain(report.status().what());
     return exit_code(report.status().code());
   }
-  // A file that cannot be read is one line on stderr; a report needs something that ran.
-  if (!report->lines.empty())
+  const int code = exit_code_of(*report);
+  // A file that cannot be read is one line on stderr. Where nothing ran a program still asks why.
+  if (!report->lines.empty() || (code == kExitNothingRan && options.format == "json"))
     if (const Status status = print(*report, options); !status) {
       complain(status.what());
       return exit_code(status.code());
     }
   for (const ReportFile& file : report->files)
     if (file.bad_input) complain(file.reason);
-  const int code = exit_code_of(*report);
   if (code == kExitNothingRan) complain("nothing ran");
   return code;
 }
