@@ -165,7 +165,8 @@ class ExitCodes(CliTest):
             self.expect_bad("replay", self.folder / "missing.h5", "--device", device)
 
     def test_nothing_to_replay_is_77(self):
-        self.expect(NOTHING_RAN, "replay", self.file("gather_only"), "--operation", "index_cache_write")
+        arguments = ("replay", self.file("gather_only"), "--operation", "index_cache_write")
+        self.assertEqual(self.expect(NOTHING_RAN, *arguments).stdout, "")
 
     def test_a_problem_that_no_kernel_takes_is_3(self):
         done = self.expect(KERNEL_FAILED, "replay", self.file("unsupported"))
@@ -315,10 +316,9 @@ class Reports(CliTest):
                                  (MISMATCH, self.file("wrong"), *self.waived("2000-01-01")),
                                  (PASS, self.file("wrong"), *self.budgets()),
                                  (PASS, self.file("sound"), "--host-arch", "gfx950", "--host-schedule", 7)):
-            if code != NOTHING_RAN:
-                self.report(code, "replay", *arguments)
-            else:
-                self.expect(code, "replay", *arguments, "--format", "json")
+            report = self.report(code, "replay", *arguments)
+            if code == NOTHING_RAN:
+                self.assertEqual(report["files"][0]["reason"], "holds no operation index_cache_write")
         self.report(PASS, "compare", self.file("sound"), self.file("sound"))
         self.report(MISMATCH, "compare", self.file("wrong"), self.file("sound"))
 

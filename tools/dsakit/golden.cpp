@@ -60,9 +60,9 @@ int verify(const Options& o) {
 int propose(const Options& o) {
   const auto changes = harness::propose_golden(o.folder, o.id, o.candidate);
   if (!changes) return failed(changes.status());
-  std::printf(
-      "%sto take it: dsakit golden --folder %s accept --id %s --reason WHY --reviewer WHO\n",
-      changes->c_str(), harness::shell_word(o.folder).c_str(), o.id.c_str());
+  std::printf("%sto take it: dsakit golden --folder %s accept --id %s --reason WHY --reviewer WHO "
+              "--what TEXT --made-by COMMAND\n",
+              changes->c_str(), harness::shell_word(o.folder).c_str(), o.id.c_str());
   return kExitPass;
 }
 
@@ -106,7 +106,7 @@ void add_golden(CLI::App& app, int& exit_code) {
   accepted->add_option("--id", a.id, "entry whose proposal to take")->required();
   accepted->add_option("--reason", a.reason, "why it may change")->required();
   accepted->add_option("--reviewer", a.reviewer, "who looked at the changes")->required();
-  accepted->add_option("--what", a.what, "what it holds; required of a new entry");
-  accepted->add_option("--made-by", a.made_by, "command that makes it; required of a new entry");
+  accepted->add_option("--what", a.what, "what it holds")->required();
+  accepted->add_option("--made-by", a.made_by, "command that makes it")->required();
   accepted->callback([options, &exit_code] { exit_code = accept(*options); });
 }

@@ -121,15 +121,16 @@ int finish(const dsakit::Result<Report>& report, const ReportOptions& options) {
     complain(report.status().what());
     return exit_code(report.status().code());
   }
-  // A file that cannot be read is one line on stderr; a report needs something that ran.
-  if (!report->lines.empty() || report->partial)
+  const int code = exit_code_of(*report);
+  // A file that cannot be read is one line on stderr. Where nothing ran a program still asks why.
+  const bool nothing = code == kExitNothingRan && options.format != "text";
+  if (!report->lines.empty() || report->partial || nothing)
     if (const Status status = print(*report, options); !status) {
       complain(status.what());
       return exit_code(status.code());
     }
   for (const ReportFile& file : report->files)
     if (file.bad_input) complain(file.reason);
-  const int code = exit_code_of(*report);
   if (const auto waived = report->summary().waived; waived > 0)
     complain(std::to_string(waived) + (waived == 1 ? " failure is" : " failures are") +
              " waived, not passed");

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "../recording/names.hpp"
 #include "../recording/text.hpp"
@@ -165,8 +166,12 @@ Result<std::string> proposed_golden(const std::string& folder, const std::string
 Status accept_golden(const std::string& folder, const GoldenAcceptance& acceptance) {
   const auto proposed = proposed_golden(folder, acceptance.id);
   DSAKIT_TRY(proposed);
-  if (acceptance.reason.empty() || acceptance.reviewer.empty())
-    return bad_input("golden accept: found an empty reason or reviewer, want both");
+  // Those of the old recording may not fit the new one.
+  for (const auto& [option, text] :
+       {std::pair{"--reason", acceptance.reason}, std::pair{"--reviewer", acceptance.reviewer},
+        std::pair{"--what", acceptance.what}, std::pair{"--made-by", acceptance.made_by}})
+    if (text.empty())
+      return bad_input("golden accept: " + acceptance.id + ": found no " + option + ", want one");
   auto manifest = GoldenManifest::read(folder);
   DSAKIT_TRY(manifest);
   const auto sha256 = sha256_of(*proposed);
@@ -174,16 +179,13 @@ Status accept_golden(const std::string& folder, const GoldenAcceptance& acceptan
 
   OrderedJson* entry = manifest->find(acceptance.id);
   if (entry == nullptr) {
-    if (acceptance.what.empty() || acceptance.made_by.empty())
-      return bad_input("golden accept: " + acceptance.id +
-                       " is new, want --what and --made-by with it");
     manifest->json["entries"].push_back(
         {{"id", acceptance.id}, {"file", "data/" + acceptance.id + ".h5"}, {"sha256", ""}});
     entry = manifest->find(acceptance.id);
   }
   (*entry)["sha256"] = *sha256;
-  if (!acceptance.what.empty()) (*entry)["what"] = acceptance.what;
-  if (!acceptance.made_by.empty()) (*entry)["made_by"] = acceptance.made_by;
+  (*entry)["what"] = acceptance.what;
+  (*entry)["made_by"] = acceptance.made_by;
   char date[sizeof "2026-01-31"];
   const std::time_t now = std::time(nullptr);
   std::tm utc{};

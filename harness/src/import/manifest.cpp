@@ -89,6 +89,9 @@ private:
       return fail(where + "found a name that cannot be used, want " + kTensorNameRule);
     Attributes attributes;
     if (json.is_object()) {
+      DSAKIT_TRY(only(json, where,
+                      {"tensor", "output", "producer", "accumulation", "mla_scale_read",
+                       "block_stride", "dcp_rank", "page_offset"}));
       for (const auto& [key, value] : json.items()) {
         if (!value.is_string()) return fail(where + in_quotes(key) + ": found no text, want one");
         attributes[key] = value.get<std::string>();
@@ -101,9 +104,6 @@ private:
                   ", want the tensor's name in the file");
     const std::string tensor = attributes["tensor"];
     attributes.erase("tensor");
-    for (const char* reserved : {"dtype", "axes", "reconstructed"})
-      if (attributes.count(reserved))
-        return fail(where + "found attribute " + reserved + ", which follows from the file");
     if (!draft_.has(tensor))
       return fail(where + "found tensor " + in_quotes(tensor) + ", want one of " +
                   draft_.file().path());

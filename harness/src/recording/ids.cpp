@@ -1,6 +1,7 @@
 #include "structure.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -228,11 +229,18 @@ Status check_row_lens(const Ids& ids) {
   return {};
 }
 
-/// Positions, where the recording says how long their rows are. Without that anything may stand
-/// there: what has no slot becomes -1 by definition (spec 5.1). The table holds a rank's share, of
-/// which the first rank's is the largest.
-Status check_positions(const Ids& ids, std::int64_t page_size,
-                       const reference::DcpRank& first_rank) {
+/// Whose slots they are.
+std::int64_t rank_of_slots(const OperationTensors& op) {
+  for (const TensorInfo& output : op.outputs)
+    if (const auto rank = output.attributes.find("dcp_rank"); rank != output.attributes.end())
+      return std::strtoll(rank->second.c_str(), nullptr, 10); // check_operation saw to its digits
+  return 0;
+}
+
+/// Positions, where the recording says how long their rows are, and their entries of the table.
+/// Without that anything may stand there: what has no slot becomes -1 by definition (spec 5.1). The
+/// table holds a rank's share, of which the first rank's is the largest.
+Status check_positions(const Ids& ids, std::int64_t page_size, reference::DcpRank dcp) {
   if (!ids.info(Side::inputs, "row_lens")) return {};
   auto row_lens = ids.input("row_lens");
   if (!row_lens) return row_lens.status();
@@ -240,22 +248,32 @@ Status check_positions(const Ids& ids, std::int64_t page_size,
   if (!indices) return indices.status();
   auto row_request = ids.input("row_request");
   if (!row_request) return row_request.status();
-  const Shape& table = ids.info(Side::inputs, "block_table")->shape;
+  auto block_table = ids.input("block_table");
+  if (!block_table) return block_table.status();
+  const Shape& table = block_table->shape;
   const std::int64_t k = indices->shape[1];
   for (std::int64_t r = 0; r < indices->shape[0]; ++r) {
     const std::int64_t length = row_lens->as<std::int32_t>()[r];
-    if (reference::dcp_local_length(first_rank, length) > table[1] * page_size)
+    if (reference::dcp_local_length({dcp.world, dcp.interleave, 0}, length) > table[1] * page_size)
       return ids.fail("row_lens", at(r), std::to_string(length),
                       "at most the " + std::to_string(table[1] * page_size) +
                           " tokens of a row of block_table");
     const std::int64_t request = row_request->as<std::int32_t>()[r];
     if (length > 0 && (request < 0 || request >= table[0]))
       return ids.fail("row_request", at(r), std::to_string(request), range(0, table[0] - 1));
-    for (std::int64_t i = 0; i < k; ++i)
-      if (const std::int64_t position = indices->as<std::int32_t>()[r * k + i];
-          position != -1 && (position < 0 || position >= length))
+    for (std::int64_t i = 0; i < k; ++i) {
+      const std::int64_t position = indices->as<std::int32_t>()[r * k + i];
+      if (position == -1) continue;
+      if (position < 0 || position >= length)
         return ids.fail("topk_indices", at(r, i), "position " + std::to_string(position),
                         range(-1, std::max<std::int64_t>(length, 0) - 1));
+      if (reference::dcp_owner(dcp, position) != dcp.rank) continue;
+      const std::int64_t column = reference::dcp_local_index(dcp, position) / page_size;
+      if (const std::int64_t page = block_table->as<std::int32_t>()[request * table[1] + column];
+          page < -1)
+        return ids.fail("block_table", at(request, column), "page " + std::to_string(page),
+                        "-1 or a page");
+    }
   }
   return {};
 }
@@ -329,8 +347,9 @@ Status check_ids(const OperationTensors& op, const ContractValues& contract,
   if (operation == "mla_cache_write") return check_write(ids, "kv_c", "mla_cache", page_size());
   if (operation == "dcp_topk_merge") return check_candidates(ids);
   if (operation == "topk_slots")
-    return check_positions(ids, page_size(),
-                           {*parse_dcp_world(contract), *parse_dcp_interleave(contract), 0});
+    return check_positions(
+        ids, page_size(),
+        {*parse_dcp_world(contract), *parse_dcp_interleave(contract), rank_of_slots(op)});
   if (operation == "sparse_attention") return check_slots(ids);
   return {};
 }

@@ -85,10 +85,31 @@ TEST_F(Golden, OnlyTheNamedProposalIsTaken) {
   GoldenAcceptance unknown = first_;
   unknown.id = "none";
   EXPECT_EQ(accept_golden(root_, unknown).code(), Code::bad_input);
-  GoldenAcceptance bare{"other", "why", "who", "", ""};
-  EXPECT_NE(accept_golden(root_, bare).what().find("--what"), std::string::npos);
   EXPECT_TRUE(std::filesystem::exists(root_ + "/proposed/other.h5"));
   EXPECT_TRUE(check());
+}
+
+/// Of an entry that is there, too: its old texts are of the old recording.
+TEST_F(Golden, EveryTextOfAnAcceptanceIsNew) {
+  ASSERT_TRUE(propose_golden(root_, "tiny", folder_ / "candidate.h5"));
+  const auto refusal = [&](std::string GoldenAcceptance::* text) {
+    GoldenAcceptance bare = first_;
+    (bare.*text).clear();
+    return accept_golden(root_, bare).what();
+  };
+  const std::string start = "golden accept: tiny: found no ";
+  EXPECT_EQ(refusal(&GoldenAcceptance::reason), start + "--reason, want one");
+  EXPECT_EQ(refusal(&GoldenAcceptance::reviewer), start + "--reviewer, want one");
+  EXPECT_EQ(refusal(&GoldenAcceptance::what), start + "--what, want one");
+  EXPECT_EQ(refusal(&GoldenAcceptance::made_by), start + "--made-by, want one");
+  EXPECT_TRUE(std::filesystem::exists(root_ + "/proposed/tiny.h5"));
+
+  GoldenAcceptance second = first_;
+  second.what = "another tiny recording";
+  ASSERT_TRUE(accept_golden(root_, second));
+  const std::string text = read_file(manifest_);
+  EXPECT_NE(text.find("\"another tiny recording\""), std::string::npos) << text;
+  EXPECT_EQ(text.find("\"a tiny recording\""), std::string::npos) << text;
 }
 
 TEST_F(Golden, BadManifestsAndIdsAreRefused) {

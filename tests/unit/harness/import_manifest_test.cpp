@@ -275,9 +275,11 @@ TEST_F(ImportManifest, ManifestThatIsWrong) {
   EXPECT_EQ(refusal(changed("\"slot_mapping\"", "\"a/b\"")),
             "m.json: index_cache_write: 'a/b': found a name that cannot be used, want a "
             "name of 1 to 255 bytes without '/' and control characters, not '.' or '..'");
-  EXPECT_EQ(refusal(changed("\"producer\": \"mine\"", "\"axes\": \"a,b\"")),
-            "m.json: index_logits_decode: 'logits.mine': found attribute axes, which follows from "
-            "the file");
+  for (const std::string key : {"axes", "acumulation"})
+    EXPECT_EQ(refusal(changed("\"producer\"", "\"" + key + "\"")),
+              "m.json: index_logits_decode: 'logits.mine': found key '" + key +
+                  "', want one of tensor, output, producer, accumulation, mla_scale_read, "
+                  "block_stride, dcp_rank, page_offset");
   EXPECT_EQ(refusal(changed("\"slot_mapping\": \"slots\"", "\"index_k\": \"k\"")),
             "m.json: found the key 'index_k' twice, want it once");
   std::string deep = "{\"operations\":";

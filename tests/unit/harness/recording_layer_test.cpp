@@ -240,6 +240,19 @@ TEST_F(RecordingLayer, PositionsBecomeSlotsWhereTheirRowsAreKnown) {
   EXPECT_EQ(id("topk_slots", "row_request", 0, 2), "row_request: [0]: found 2, want 0 to 1");
   EXPECT_EQ(id("topk_slots", "row_lens", 1, 7),
             "row_lens: [1]: found 7, want at most the 6 tokens of a row of block_table");
+  EXPECT_EQ(id("topk_slots", "block_table", 4, -1), "");
+  EXPECT_EQ(id("topk_slots", "block_table", 4, -2),
+            "block_table: [1, 1]: found page -2, want -1 or a page");
+  EXPECT_EQ(id("topk_slots", "block_table", 5, -2), "") << "no position reaches it";
+  EXPECT_EQ(read("topk_slots",
+                 [](TinyRecording& r) {
+                   r.contract["dcp_world"] = "2";
+                   r.contract["dcp_interleave"] = "1";
+                   r.operations.at("topk_slots").outputs.at("slots").attributes["dcp_rank"] = "1";
+                   r.input("topk_slots", "block_table").as<std::int32_t>()[4] = -2;
+                 }),
+            "")
+      << "rank 1 holds positions 1 and 3 in its first page";
   for (const std::int32_t value : {kSmallest, -2, 4, std::numeric_limits<std::int32_t>::max()})
     EXPECT_EQ(read("topk_slots",
                    [&](TinyRecording& r) {

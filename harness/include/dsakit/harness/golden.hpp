@@ -37,12 +37,13 @@ struct GoldenAcceptance {
   std::string id;
   std::string reason;
   std::string reviewer;
-  std::string what;    ///< required of a new id: what the recording holds
-  std::string made_by; ///< required of a new id: the command that makes it
+  std::string what;    ///< what the recording holds
+  std::string made_by; ///< the command that makes it
 };
 
-/// Puts the proposal of that one id in place and writes its SHA-256, reason, reviewer and today's
-/// date into the manifest. The recording is in place before the manifest names it.
+/// Puts the proposal of that one id in place and writes its SHA-256, these texts and today's date
+/// into the manifest; bad_input where one is empty. The recording is in place before the manifest
+/// names it.
 Status accept_golden(const std::string& folder, const GoldenAcceptance& acceptance);
 
 } // namespace dsakit::harness
