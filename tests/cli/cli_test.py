@@ -909,6 +909,14 @@ class Shrink(CliTest):
         self.assertIn("values: scrambled with --seed 9", done.stdout)
         self.expect(MISMATCH, "replay", self.small())
 
+    def test_scrambled_under_another_contract(self):
+        logits = pathlib.Path(SCHEMA).parent.parent / "golden/data/kernel_logits_paged_rocm_h32_n2.h5"
+        other = ["--contract", "accumulation:logits.vllm=fp32"]
+        self.expect(PASS, "shrink", logits, "-o", self.small(), "--operation", "index_logits_decode", *other,
+                    "--synthesize")
+        self.expect(MISMATCH, "replay", self.small(), *other)
+        self.expect(PASS, "replay", self.small())
+
     def test_nothing_fails_is_4_and_writes_nothing(self):
         done = self.expect(INCONCLUSIVE, "shrink", self.file("sound"), "-o", self.small(),
                            "--operation", "index_logits_decode")

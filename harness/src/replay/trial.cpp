@@ -35,19 +35,21 @@ std::vector<Pair> Trial::pairs(const OperationData& data) const {
         pairs.push_back({output, output, read, Kind::kernel, Kind::reference});
         reads.push_back(read);
       }
-      pairs.push_back({output, name, read, Kind::reference, Kind::recorded});
-      pairs.push_back({output, name, read, Kind::kernel, Kind::recorded});
+      const std::string accumulation =
+          holds(data, "accumulation")
+              ? overrides_.attribute("accumulation", name, recorded.attributes)
+              : "";
+      pairs.push_back({output, name, read, Kind::reference, Kind::recorded, accumulation});
+      pairs.push_back({output, name, read, Kind::kernel, Kind::recorded, accumulation});
     }
   }
   return pairs;
 }
 
 Result<Producer> Trial::recorded(const OperationData& data, const Pair& pair) const {
-  const RecordedTensor& tensor = data.tensors.outputs.at(pair.tensor);
-  Producer producer{Producer::Kind::recorded, &tensor.tensor};
-  if (!holds(data, "accumulation")) return producer;
-  const auto accumulation =
-      parse_accumulation(overrides_.attribute("accumulation", pair.tensor, tensor.attributes));
+  Producer producer{Producer::Kind::recorded, &data.tensors.outputs.at(pair.tensor).tensor};
+  if (pair.accumulation.empty()) return producer;
+  const auto accumulation = parse_accumulation(pair.accumulation);
   DSAKIT_TRY(accumulation);
   producer.accumulation = *accumulation;
   return producer;

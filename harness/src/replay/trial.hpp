@@ -21,6 +21,7 @@ struct Pair {
   std::string scale_read; ///< mla_scale_read of the reference; empty: the operation has none
   Producer::Kind got = Producer::Kind::kernel;
   Producer::Kind want = Producer::Kind::reference;
+  std::string accumulation = {}; ///< of a recorded one, as it is used; empty: it has none
 
   bool of_kernel() const { return got == Producer::Kind::kernel; }
   bool of_recorded() const { return want == Producer::Kind::recorded; }
