@@ -199,7 +199,8 @@ std::string tightest_gate(const Comparison& comparison) {
 }
 
 std::string tightest_gate(const Case& c, const Comparison& comparison, ReferenceRun& reference) {
-  if (c.gate == Gate::exact || std::isinf(comparison.worst_abs)) return tightest_gate(comparison);
+  if (c.gate == Gate::exact || comparison.passes() || std::isinf(comparison.worst_abs))
+    return tightest_gate(comparison);
   if (c.gate == Gate::topk_set) return "none: the set is wrong";
   if (const auto accumulation = passing_accumulation(c, reference))
     return "derived with accumulation " + std::string(dsakit::name(*accumulation));

@@ -82,7 +82,8 @@ std::vector<Assumption> other_contracts(const OperationData& data) {
     const auto found = data.contract.find(std::string(field.key));
     if (found == data.contract.end() || found->second == field.value ||
         !takes(data.operation(), field.key) ||
-        (!field.format.empty() && field.format != data.operation().format))
+        (!field.format.empty() && field.format != data.operation().format) ||
+        (field.value == "layernorm" && !data.optional_input("norm_bias")))
       continue;
     const std::string key(field.key);
     assumptions.push_back(

@@ -139,13 +139,13 @@ std::string axis_name(const Failure& f, std::size_t axis) {
 Hint from_elsewhere(const Failure& f) {
   const Shape& shape = f.wrong.shape();
   for (std::size_t axis = shape.size(); axis-- > 0;) {
-    for (const Move& move : moves_along(shape[axis]))
-      if (fits(f.wrong, axis, move.from))
-        return whose(f.c) + " lie in another order along " + axis_name(f, axis) + ": " + move.text;
     if (const auto by = shift(f.wrong, axis))
       return whose(f.c) + " are those " + std::to_string(std::abs(*by)) +
              (*by > 0 ? " further on" : " before") + " along " + axis_name(f, axis) +
              ": shifted by a row, a page or a stride";
+    for (const Move& move : moves_along(shape[axis]))
+      if (fits(f.wrong, axis, move.from))
+        return whose(f.c) + " lie in another order along " + axis_name(f, axis) + ": " + move.text;
   }
   return {};
 }

@@ -50,6 +50,8 @@ std::optional<Trial> Trial::of(const OperationAdapter& adapter, const Failure& f
 
   RecordedTensor odd;
   odd.tensor = *(got_is_reference ? f.c.want : f.c.got).tensor;
+  if (const RecordedTensor* recorded = data.find_output(f.c.output))
+    odd.attributes = recorded->attributes; // such as whose rank it is
   odd.attributes["output"] = f.c.output;
   RecordedOperation tensors;
   if (const auto axis = row_axis(data.operation(), f.c.output)) {
