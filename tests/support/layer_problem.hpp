@@ -16,6 +16,7 @@
 
 #include "dsakit/reference/formats.hpp"
 #include "dsakit/reference/layer.hpp"
+#include "dsakit/reference/mxfp4.hpp"
 #include "support/recordings.hpp"
 #include "support/safetensors.hpp"
 

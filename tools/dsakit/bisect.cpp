@@ -61,6 +61,7 @@ int say(const Result<harness::Bisection>& bisection, const Options& o) {
   if (const Status written = print_report(contents, o.report); !written) return complain(written);
   switch (bisection->verdict) {
   case harness::Verdict::pass:
+  case harness::Verdict::waived:
     return kExitPass;
   case harness::Verdict::fail:
     return kExitMismatch;

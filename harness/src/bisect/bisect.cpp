@@ -90,7 +90,8 @@ WrongRows rows_of(const Judged& judged, const std::string& axis) {
 Result<std::optional<WrongRows>> find_rows(const BisectOptions& options, Rules& rules,
                                            const ReportLine& line) {
   std::optional<WrongRows> none;
-  if (line.mismatches == 0 || line.first_at.empty()) return none;
+  // A layer as a whole has no reference of its own.
+  if (line.mismatches == 0 || line.first_at.empty() || !find_adapter(line.operation)) return none;
   const auto reader = RecordingReader::open(options.file);
   DSAKIT_TRY(reader);
   const Overrides overrides(options.overrides);
@@ -152,7 +153,9 @@ Result<Bisection> judge_file(const BisectOptions& options, Rules& rules) {
     DSAKIT_TRY(rows);
     result.rows = *rows;
     result.reproduce = result.first->reproduce;
-    result.next = next_command(result.environment, options, options.file, result.first->operation);
+    if (find_adapter(result.first->operation)) // shrink takes no whole layer
+      result.next =
+          next_command(result.environment, options, options.file, result.first->operation);
   }
   if (has_chain(*fed)) {
     const auto chained = replay(replay_options(options, ReplayMode::chained), rules);

@@ -210,7 +210,7 @@ Result<Waiver> parse_waiver(const json& object, const std::string& source,
   if (operation.empty()) {
     auto named = text_member(object, "operation");
     DSAKIT_TRY(named);
-    if (!causal_position(*named))
+    if (!causal_position(*named) && *named != kTensors)
       return bad_input("waiver: found operation '" + *named + "', want a known one");
     waiver.operation = std::move(*named);
   } else if (object.contains("operation")) {

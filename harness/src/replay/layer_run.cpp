@@ -151,6 +151,12 @@ Status RecordedLayer::check() const {
   const Tensor& hidden = input("qkv_a_proj", "hidden_states");
   const Tensor& lens = input(std::string(kLayer), "query_lens");
   const Shape requests = lens.shape, rows = {hidden.shape[0]};
+  if (logits() == "index_logits_prefill")
+    for (const std::int32_t length : int32s(lens))
+      if (length == 0)
+        return unsupported(
+            "query_lens: found a request without new tokens in a prefill step, which "
+            "would end the one launch of its indexer");
   if (const Tensor& seq = input(std::string(kLayer), "seq_lens"); seq.shape != requests)
     return differs("seq_lens", seq.shape, requests);
   for (const Tensor* table : {&index_table(), &input("topk_slots", "block_table")})

@@ -472,8 +472,8 @@ private:
     Case c{output, (*rule)->gate, got, want, (*rule)->limits};
     std::vector<double> band;
     if ((*rule)->band && want.kind == Producer::Kind::recorded) {
-      auto of_logits =
-          tie_band(*entry.reader, reference.data(), *(*rule)->band, {options_.rows, options_.seed});
+      auto of_logits = tie_band(*entry.reader, (fed ? *fed : reference).data(), *(*rule)->band,
+                                {options_.rows, options_.seed});
       DSAKIT_TRY(of_logits);
       band = std::move(*of_logits);
       c.want.band = &band;

@@ -65,7 +65,7 @@ Result<Outcome> Trial::run(const OperationData& data, const Pair& pair) const {
 
   Outcome outcome;
   outcome.gate = (*rule)->gate;
-  Case c{pair.output, outcome.gate, {pair.got}, {pair.want}};
+  Case c{pair.output, outcome.gate, {pair.got}, {pair.want}, (*rule)->limits};
   std::optional<KernelRun> run;
   if (pair.of_kernel()) {
     auto launched = kernels_.run(adapter, reference.data());
@@ -87,7 +87,7 @@ Result<Outcome> Trial::run(const OperationData& data, const Pair& pair) const {
   DSAKIT_TRY(judged);
   const bool strayed =
       pair.of_kernel() && !pair.of_recorded() && run->stray && run->stray->output == pair.output;
-  outcome.fails = strayed || !judged->comparison.passes();
+  outcome.fails = strayed || !passes(judged->comparison, c.limits);
   outcome.judged = std::move(*judged);
   return outcome;
 }
