@@ -32,8 +32,8 @@ dsakit::Result<dsakit::harness::Rules> prepare(const ReportOptions& options,
 /// To standard output, or to the file of -o, whole or not at all.
 dsakit::Status print_report(const std::string& contents, const ReportOptions& options);
 
-/// Of all that the report says: 130 before 2 before 3 before 1 before 0, and 77 where nothing ran. A
-/// waived failure is 0; finish() says how many there are.
+/// Of all that the report says: 130 before 2 before 3 before 1 before 0, and 77 where nothing ran.
+/// A waived failure is 0; finish() says how many there are.
 int exit_code_of(const dsakit::harness::Report& report);
 
 /// Prints the report, or writes it to -o, then says in one line on stderr what was bad.

@@ -23,7 +23,7 @@ struct Waiver {
   std::string subject; ///< empty: any
   std::string reason;
   std::string expires; ///< YYYY-MM-DD
-  bool asked = false; ///< its operation was compared
+  bool asked = false;  ///< its operation was compared
   bool used = false;
 };
 
