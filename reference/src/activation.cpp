@@ -39,9 +39,12 @@ float amax_of(std::span<const float> values, ActivationDtype dtype, float floor)
 }
 
 double ulp_of(ActivationDtype dtype, double value) {
-  const auto [mantissa, smallest_exponent] =
-      dtype == ActivationDtype::bf16 ? std::pair{7, -126} : std::pair{10, -14};
-  return std::ldexp(1.0, std::max(std::ilogb(value), smallest_exponent) - mantissa);
+  if (dtype == ActivationDtype::bf16) return ulp_of(value, 7);
+  return std::ldexp(1.0, std::max(std::ilogb(value), -14) - 10);
+}
+
+double ulp_of(double value, int mantissa_bits) {
+  return std::ldexp(1.0, std::max(std::ilogb(value), -126) - mantissa_bits);
 }
 
 } // namespace dsakit::reference

@@ -17,6 +17,8 @@ float round_to_activation(ActivationDtype dtype, float value);
 
 /// Distance of two neighbours of the dtype at `value`.
 double ulp_of(ActivationDtype dtype, double value);
+/// The same of a format with fp32's exponents and that mantissa.
+double ulp_of(double value, int mantissa_bits);
 
 /// Widens values.size() elements.
 void load_activations(ActivationDtype dtype, const std::uint16_t* bits, std::span<float> values);

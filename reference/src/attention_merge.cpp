@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "activation.hpp"
 #include "dsakit/reference/context_parallel.hpp"
 #include "dsakit/reference/formats.hpp"
 
@@ -86,11 +87,6 @@ struct Weights {
 template <class Value>
 Value share(Value weight, float latent) {
   return weight == 0 ? Value{0} : Value{latent} * weight;
-}
-
-/// Distance of two neighbours at `value` of a format with fp32's exponents and that mantissa.
-double ulp_of(double value, int mantissa_bits) {
-  return std::ldexp(1.0, std::max(std::ilogb(value), -126) - mantissa_bits);
 }
 
 /// Largest error of storing `value` in a format with that mantissa. What is stored with less than

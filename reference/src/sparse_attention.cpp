@@ -101,11 +101,6 @@ double in_base(LseBase base) {
   return base == LseBase::e ? 1 : std::numbers::log2e;
 }
 
-/// Distance of two neighbours at `value` of a format with fp32's exponents and that mantissa.
-double ulp_of(double value, int mantissa_bits) {
-  return std::ldexp(1.0, std::max(std::ilogb(value), -126) - mantissa_bits);
-}
-
 /// max_j sum_d |q_d k_jd| of each head; 0 without a key.
 PerHead<double> largest_terms(const SparseAttention& in, const Attention& a) {
   if (a.keys.rows() == 0) return PerHead<double>::Zero(in.heads);

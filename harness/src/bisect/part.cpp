@@ -17,11 +17,6 @@ std::string form(const Tensor& tensor) {
   return to_string(tensor.shape) + " of " + std::string(name(tensor.dtype));
 }
 
-bool holds(const OperationId& id, const std::string& key) {
-  const auto keys = split_names(find_operation(id.operation)->output_attributes);
-  return std::find(keys.begin(), keys.end(), key) != keys.end();
-}
-
 /// The output that an input may be: k_pe is a part of qkv_a.
 std::string maker_of(const std::string& input) {
   return input == "k_pe" ? "qkv_a" : input;
@@ -47,13 +42,6 @@ public:
   }
 
 private:
-  static bool has(const RecordingReader& reader, const OperationId& id) {
-    return std::any_of(reader.operations().begin(), reader.operations().end(),
-                       [&](const OperationId& other) {
-                         return other.step == id.step && other.operation == id.operation;
-                       });
-  }
-
   Status differ(const std::string& what, const std::string& got, const std::string& want) const {
     return bad_input(options_.file + " and " + options_.against + ": " + what + ": found " + got +
                      " and " + want + ", want the same");
@@ -122,19 +110,16 @@ private:
 
   Result<Producer> recorded(const OperationId& id, const std::string& tensor,
                             const RecordedTensor& output) const {
-    Producer producer{Producer::Kind::recorded, &output.tensor};
-    if (!holds(id, "accumulation")) return producer;
     const auto accumulation =
-        parse_accumulation(overrides_.attribute("accumulation", tensor, output.attributes));
+        overrides_.accumulation(find_operation(id.operation), tensor, output.attributes);
     DSAKIT_TRY(accumulation);
-    producer.accumulation = *accumulation;
-    return producer;
+    return Producer{Producer::Kind::recorded, &output.tensor, *accumulation};
   }
 
   ContractValues contract_of(const OperationId& id, const ContractValues& contract,
                              const std::string& tensor, const RecordedTensor& output) const {
     ContractValues values = contract;
-    if (holds(id, "mla_scale_read"))
+    if (outputs_hold(find_operation(id.operation), "mla_scale_read"))
       values["mla_scale_read"] = overrides_.attribute("mla_scale_read", tensor, output.attributes);
     return values;
   }

@@ -61,13 +61,6 @@ Status same_inputs(const OperationId& id, const RecordedOperation& got,
   return {};
 }
 
-bool has(const RecordingReader& reader, const OperationId& id) {
-  return std::any_of(reader.operations().begin(), reader.operations().end(),
-                     [&](const OperationId& other) {
-                       return other.step == id.step && other.operation == id.operation;
-                     });
-}
-
 Result<Producer> recorded(const RecordedTensor& tensor) {
   Producer producer{Producer::Kind::recorded, &tensor.tensor};
   if (const auto found = tensor.attributes.find("accumulation"); found != tensor.attributes.end()) {

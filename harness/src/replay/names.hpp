@@ -1,11 +1,13 @@
 // Names: lists as the operation table writes them, outputs with their producers.
 #pragma once
 
+#include <algorithm>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "dsakit/core/operations.hpp"
 #include "dsakit/harness/recording.hpp"
 
 namespace dsakit::harness {
@@ -17,6 +19,19 @@ inline std::vector<std::string> split_names(std::string_view names) {
   for (std::string name; in >> name;)
     result.push_back(name);
   return result;
+}
+
+/// The operation's outputs say `key` in a recording; false of an unknown operation.
+inline bool outputs_hold(const Operation* operation, std::string_view key) {
+  const auto keys = split_names(operation ? operation->output_attributes : "");
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+inline bool has(const RecordingReader& reader, const OperationId& id) {
+  return std::any_of(reader.operations().begin(), reader.operations().end(),
+                     [&](const OperationId& other) {
+                       return other.step == id.step && other.operation == id.operation;
+                     });
 }
 
 /// The output that a recorded tensor is: TensorInfo::output() of a tensor that was read.

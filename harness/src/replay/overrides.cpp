@@ -101,6 +101,12 @@ std::string Overrides::attribute(const std::string& key, const std::string& tens
   return value;
 }
 
+Result<Accumulation> Overrides::accumulation(const Operation* operation, const std::string& tensor,
+                                             const Attributes& attributes) const {
+  if (!outputs_hold(operation, "accumulation")) return Accumulation::exact;
+  return parse_accumulation(attribute("accumulation", tensor, attributes));
+}
+
 Result<ContractOverride> parse_override(const std::string& text) {
   const auto equals = text.find('=');
   if (equals == std::string::npos)

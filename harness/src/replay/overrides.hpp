@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dsakit/core/operations.hpp"
 #include "dsakit/harness/recording.hpp"
 #include "dsakit/harness/replay.hpp"
 #include "dsakit/harness/report.hpp"
@@ -27,6 +28,9 @@ public:
   /// What a recorded output holds of `key`, or what takes its place.
   std::string attribute(const std::string& key, const std::string& tensor,
                         const Attributes& attributes) const;
+  /// That of a recorded output; exact where its operation has none.
+  Result<Accumulation> accumulation(const Operation* operation, const std::string& tensor,
+                                    const Attributes& attributes) const;
 
 private:
   void note_outputs(const RecordingReader& reader, const std::string& operation, ReportFile& file);

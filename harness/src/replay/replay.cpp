@@ -306,7 +306,7 @@ private:
     if (!wanted(id)) return {};
     ContractValues values = overrides_.contract(*entry.reader, id.step);
     for (const OperationId& part : entry.reader->operations())
-      if (part.step == id.step && holds(part, "mla_scale_read"))
+      if (part.step == id.step && outputs_hold(find_operation(part.operation), "mla_scale_read"))
         for (const TensorInfo& output : entry.reader->tensors(part, Side::outputs))
           values["mla_scale_read"] =
               overrides_.attribute("mla_scale_read", output.name(), output.attributes);
@@ -380,15 +380,10 @@ private:
   /// The mla_scale_read of a recorded output; empty where its operation has none.
   std::string scale_read(const OperationId& id, const std::string& name,
                          const RecordedTensor& recorded) const {
-    return holds(id, "mla_scale_read") && recorded.attributes.contains("mla_scale_read")
+    return outputs_hold(find_operation(id.operation), "mla_scale_read") &&
+                   recorded.attributes.contains("mla_scale_read")
                ? overrides_.attribute("mla_scale_read", name, recorded.attributes)
                : "";
-  }
-
-  static bool holds(const OperationId& id, const std::string& key) {
-    const Operation* known = find_operation(id.operation);
-    const auto keys = split_names(known ? known->output_attributes : "");
-    return std::find(keys.begin(), keys.end(), key) != keys.end();
   }
 
   /// A kernel's run, and the reference fed the same.
@@ -447,14 +442,11 @@ private:
         if (const std::string read = scale_read(id, name, recorded);
             !read.empty() && read != reference.data().contract.at("mla_scale_read"))
           continue;
-        Producer theirs{Producer::Kind::recorded, &recorded.tensor};
+        const auto accumulation =
+            overrides_.accumulation(find_operation(id.operation), name, recorded.attributes);
+        DSAKIT_TRY(accumulation);
+        Producer theirs{Producer::Kind::recorded, &recorded.tensor, *accumulation};
         theirs.scales = find_scales(reference.data().tensors, name, output);
-        if (holds(id, "accumulation")) {
-          const auto accumulation =
-              parse_accumulation(overrides_.attribute("accumulation", name, recorded.attributes));
-          DSAKIT_TRY(accumulation);
-          theirs.accumulation = *accumulation;
-        }
         if (!chained() || !reference_only.empty())
           DSAKIT_TRY(compare(entry, output, name, oracle, theirs, run));
         if (reference_only.empty()) DSAKIT_TRY(compare(entry, output, name, ours, theirs, run));

@@ -5,14 +5,6 @@
 #include "names.hpp"
 
 namespace dsakit::harness {
-namespace {
-
-bool holds(const OperationData& data, const std::string& key) {
-  const auto keys = split_names(data.operation().output_attributes);
-  return std::find(keys.begin(), keys.end(), key) != keys.end();
-}
-
-} // namespace
 
 std::vector<Pair> Trial::pairs(const OperationData& data) const {
   using Kind = Producer::Kind;
@@ -28,7 +20,7 @@ std::vector<Pair> Trial::pairs(const OperationData& data) const {
     for (const auto& [name, recorded] : data.tensors.outputs) {
       if (output_of(name, recorded.attributes) != output) continue;
       const std::string read =
-          holds(data, "mla_scale_read")
+          outputs_hold(&data.operation(), "mla_scale_read")
               ? overrides_.attribute("mla_scale_read", name, recorded.attributes)
               : "";
       if (std::find(reads.begin(), reads.end(), read) == reads.end()) {
@@ -36,7 +28,7 @@ std::vector<Pair> Trial::pairs(const OperationData& data) const {
         reads.push_back(read);
       }
       const std::string accumulation =
-          holds(data, "accumulation")
+          outputs_hold(&data.operation(), "accumulation")
               ? overrides_.attribute("accumulation", name, recorded.attributes)
               : "";
       pairs.push_back({output, name, read, Kind::reference, Kind::recorded, accumulation});
