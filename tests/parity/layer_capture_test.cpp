@@ -10,7 +10,7 @@
 #include "support/device_layer.hpp"
 
 namespace dsakit::testing {
-namespace {
+namespace layer_capture_test {
 
 /// Host lanes; between begin() and end() work of the stream is kept and not run.
 class CapturingDevice final : public optimized::Device, optimized::LaunchStream {
@@ -168,5 +168,5 @@ TEST(LayerCapture, S24_S25_ACapturedStepServesRowsThatSeeFewerKeysOrNone) {
   }
 }
 
-} // namespace
+} // namespace layer_capture_test
 } // namespace dsakit::testing

@@ -14,7 +14,7 @@
 #include "support/layer_problem.hpp"
 
 namespace dsakit::reference {
-namespace {
+namespace layer_test {
 
 using testing::layer_contract;
 using testing::layer_contract_values;
@@ -376,5 +376,5 @@ TEST(LayerRanks, S44_SlicesSummedEqualTheWholeAndRanksAgreeOnTheIndexer) {
   std::cout << ": seeds, each on 2, 4 and 8 ranks\n";
 }
 
-} // namespace
+} // namespace layer_test
 } // namespace dsakit::reference
