@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -124,16 +125,13 @@ Json kernel_json(const dsakit::code_object::KernelInfo& kernel, const Structs& k
           {"argument_struct", name},      {"arguments", std::move(fields)}};
 }
 
-} // namespace
-
-int main(int count, char** arguments) {
+void write_manifests(const std::string& folder, const std::string& formulas_file) {
   namespace fs = std::filesystem;
-  if (count != 3) fail("usage: dsakit_manifest CODE_OBJECTS_FOLDER WORKSPACES.json");
-  std::ifstream formulas(arguments[2]);
+  std::ifstream formulas(formulas_file);
   const auto workspaces = Json::parse(formulas);
   const auto known = structs();
-  for (const auto& entry : fs::directory_iterator(arguments[1])) {
-    const fs::path file = entry.path();
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const fs::path& file = entry.path();
     if (file.extension() != ".hsaco") continue;
     std::ifstream in(file, std::ios::binary);
     const std::string image{std::istreambuf_iterator<char>(in), {}};
@@ -157,5 +155,16 @@ int main(int count, char** arguments) {
                            {"operation", file.stem().stem().string()},
                            {"kernels", std::move(kernels)}};
     std::ofstream(fs::path(file).replace_extension(".json")) << manifest.dump(2) << "\n";
+  }
+}
+
+} // namespace
+
+int main(int count, char** arguments) {
+  if (count != 3) fail("usage: dsakit_manifest CODE_OBJECTS_FOLDER WORKSPACES.json");
+  try {
+    write_manifests(arguments[1], arguments[2]);
+  } catch (const std::exception& error) {
+    fail(error.what());
   }
 }

@@ -72,6 +72,7 @@ typedef struct dsakit_kernel_v1 {
 DSAKIT_PLUGIN_EXPORT uint32_t dsakit_kernel_abi(void);
 DSAKIT_PLUGIN_EXPORT const dsakit_kernel_v1* dsakit_kernel(const char* operation);
 
+/* NOLINTBEGIN(modernize-use-nullptr): this is C */
 /* NULL where the problem has no input of that name. */
 static inline const dsakit_tensor* dsakit_input(const dsakit_problem* problem, const char* name) {
   for (int32_t i = 0; i < problem->input_count; ++i)
@@ -92,6 +93,8 @@ static inline const char* dsakit_setting_of(const dsakit_problem* problem, const
     if (strcmp(problem->settings[i].key, key) == 0) return problem->settings[i].value;
   return NULL;
 }
+
+/* NOLINTEND(modernize-use-nullptr) */
 
 #ifdef __cplusplus
 }

@@ -17,8 +17,8 @@
 
 namespace {
 
-using dsakit::optimized::Arch;
 using dsakit::code_object::KernelInfo;
+using dsakit::optimized::Arch;
 
 constexpr int kInvalidValue = 1;
 constexpr int kOutOfMemory = 2;

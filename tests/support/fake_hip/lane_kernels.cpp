@@ -38,7 +38,7 @@ LaneKernel lane_kernel() {
 
 const LaneKernel* find_lane_kernel(Arch arch, const std::string& symbol) {
   static const std::map<std::pair<Arch, std::string>, LaneKernel> all = {
-#define DSAKIT_KERNEL_OF(symbol, Params, object)                                                         \
+#define DSAKIT_KERNEL_OF(symbol, Params, object)                                                   \
   {{Arch::gfx942, #symbol}, lane_kernel<Params, gfx942::symbol>()},                                \
       {{Arch::gfx950, #symbol}, lane_kernel<Params, gfx950::symbol>()},
 #include "kernels.inc"
