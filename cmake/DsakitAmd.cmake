@@ -1,7 +1,8 @@
 # Code objects for AMD GPUs, from the same .hip sources that the host compiler builds.
 #
 #   dsakit_amd_code_objects(target source.hip...)
-#       compiles every source for every arch that has a compiler and embeds the results into target
+#       compiles every source for every arch that has a compiler, embeds the results into target and lists
+#       them in DSAKIT_AMD_CODE_OBJECTS
 #
 # DSAKIT_GFX942_COMPILER and DSAKIT_GFX950_COMPILER name the compilers. Unset, the first of ROCm's own,
 # clang++-19 to -22, and the clang-22 that tools/setup/clang22 unpacked that can build the arch is used;
@@ -106,4 +107,5 @@ function(dsakit_amd_code_objects target)
   set(embedder ${CMAKE_CURRENT_SOURCE_DIR}/runtime/code_objects.cpp)
   set_source_files_properties(${embedder} PROPERTIES
     OBJECT_DEPENDS "${objects}" INCLUDE_DIRECTORIES ${folder}/include)
+  set(DSAKIT_AMD_CODE_OBJECTS ${objects} PARENT_SCOPE)
 endfunction()

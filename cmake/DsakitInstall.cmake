@@ -12,9 +12,9 @@ install(TARGETS dsakit_core dsakit_reference dsakit_optimized dsakit_harness EXP
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS dsakit RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY reference/include/ optimized/include/ harness/include/
-  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.hpp PATTERN *.h)
 install(DIRECTORY ${CMAKE_BINARY_DIR}/code_objects/ DESTINATION ${CMAKE_INSTALL_LIBDIR}/dsakit
-  FILES_MATCHING PATTERN *.hsaco PATTERN include EXCLUDE)
+  FILES_MATCHING PATTERN *.hsaco PATTERN *.json PATTERN include EXCLUDE)
 install(EXPORT dsakit NAMESPACE dsakit:: DESTINATION ${package_folder} FILE dsakit-targets.cmake)
 
 configure_package_config_file(cmake/dsakit-config.cmake.in ${CMAKE_BINARY_DIR}/dsakit-config.cmake

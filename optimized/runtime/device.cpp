@@ -1,5 +1,7 @@
 #include "dsakit/optimized/device.hpp"
 
+#include "dsakit/optimized/native_stream.hpp"
+
 #include "runtime/cuda/cuda_device.hpp"
 #include "runtime/hip_runtime.hpp"
 #include "runtime/host_device.hpp"
@@ -20,6 +22,18 @@ Result<std::unique_ptr<Device>> open_device(DeviceKind kind, const HostOptions& 
 #endif
   }
   return bad_input("unknown device kind");
+}
+
+void* native_stream(Device& device) {
+  switch (device.kind()) {
+  case DeviceKind::host:
+    return nullptr;
+  case DeviceKind::hip:
+    return hip_stream(device);
+  case DeviceKind::cuda:
+    return device.stream();
+  }
+  return nullptr;
 }
 
 } // namespace dsakit::optimized

@@ -124,6 +124,7 @@ public:
   Arch arch() const override { return arch_; }
   std::string description() const override { return description_; }
   void* stream() override { return static_cast<LaunchStream*>(this); }
+  void* native_stream() const { return stream_; }
 
   Result<void*> allocate(std::size_t bytes) override {
     void* memory = nullptr;
@@ -209,6 +210,10 @@ std::vector<Arch> embedded_archs() {
 }
 
 } // namespace
+
+void* hip_stream(Device& device) {
+  return static_cast<HipDevice&>(device).native_stream();
+}
 
 Result<std::unique_ptr<Device>> open_hip_device() {
   const std::vector<Arch> archs = embedded_archs();

@@ -13,4 +13,7 @@ namespace dsakit::optimized {
 /// LaunchStream. no_device: no HIP runtime, no device, or none that a code object was built for.
 Result<std::unique_ptr<Device>> open_hip_device();
 
+/// The hipStream_t of a device of open_hip_device().
+void* hip_stream(Device& device);
+
 } // namespace dsakit::optimized

@@ -33,6 +33,7 @@ Result<harness::Bisection> run_bisect(BisectArguments& o) {
   o.bisect.device = o.device.kind();
   o.bisect.host = o.device.host();
   o.bisect.time_limit_s = o.device.time_limit_s;
+  o.bisect.kernel_library = o.device.kernel_library;
   o.bisect.repeat = o.device.repeat();
   if (!o.report.rules.empty())
     o.bisect.repeat +=

@@ -31,9 +31,14 @@ void DeviceOptions::add_to(CLI::App& verb) {
       ->expected(1)
       ->take_all();
   verb.add_option("--time-limit", time_limit_s,
-                  "seconds for each operation on a GPU, which runs in a process of its own")
+                  "seconds for each operation on a GPU or of --kernel-lib, which runs in a process "
+                  "of its own")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
+  verb.add_option("--kernel-lib", kernel_library,
+                  "a plug-in (docs/plugins.md), whose kernels go before the built-in ones")
+      ->check(CLI::ExistingFile)
+      ->type_name("LIB.so");
 }
 
 optimized::DeviceKind DeviceOptions::kind() const {
@@ -72,5 +77,6 @@ std::string DeviceOptions::repeat() const {
     add("--lds-pattern " + std::to_string(lds_pattern));
   for (const std::string& item : contract)
     add("--contract " + harness::shell_word(item));
+  if (!kernel_library.empty()) add("--kernel-lib " + harness::shell_word(kernel_library));
   return text;
 }

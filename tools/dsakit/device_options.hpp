@@ -8,7 +8,8 @@
 #include "dsakit/core/status.hpp"
 #include "dsakit/harness/replay.hpp"
 
-/// Options --device, --host-arch, --host-schedule, --lds-pattern, --contract, --time-limit.
+/// Options --device, --host-arch, --host-schedule, --lds-pattern, --contract, --time-limit,
+/// --kernel-lib.
 struct DeviceOptions {
   std::string device = "host";
   std::string host_arch = "gfx942";
@@ -16,6 +17,7 @@ struct DeviceOptions {
   unsigned lds_pattern = dsakit::optimized::HostOptions{}.lds_pattern;
   std::vector<std::string> contract;
   int time_limit_s = 60;
+  std::string kernel_library;
 
   void add_to(CLI::App& verb);
 

@@ -47,6 +47,7 @@ Result<harness::Report> run_replay(ReplayArguments& o) {
   o.replay.device = o.device.kind();
   o.replay.host = o.device.host();
   o.replay.time_limit_s = o.device.time_limit_s;
+  o.replay.kernel_library = o.device.kernel_library;
   o.replay.mode = o.mode == "chained" ? harness::ReplayMode::chained : harness::ReplayMode::fed;
   o.replay.repeat = repeat(o);
   o.replay.interrupted = &catch_interrupt();

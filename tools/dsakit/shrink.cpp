@@ -52,6 +52,7 @@ Result<harness::Shrunk> run_shrink(ShrinkArguments& o) {
   o.shrink.device = o.device.kind();
   o.shrink.host = o.device.host();
   o.shrink.time_limit_s = o.device.time_limit_s;
+  o.shrink.kernel_library = o.device.kernel_library;
   o.shrink.repeat = o.device.repeat();
   if (!o.rules.empty())
     o.shrink.repeat +=

@@ -99,7 +99,7 @@ Result<std::optional<WrongRows>> find_rows(const BisectOptions& options, Rules& 
   const OperationId id{line.step, line.operation};
   const auto tensors = reader->read(id, contract);
   DSAKIT_TRY(tensors);
-  KernelRunner kernels(options.device, options.host, options.time_limit_s);
+  KernelRunner kernels(options.device, options.host, options.time_limit_s, options.kernel_library);
   DSAKIT_TRY(kernels.open());
   const Trial trial(overrides, rules, kernels);
   const OperationData data{id, contract, *tensors, reader->config()};
@@ -122,6 +122,7 @@ ReplayOptions replay_options(const BisectOptions& options, ReplayMode mode) {
   replay.host = options.host;
   replay.overrides = options.overrides;
   replay.time_limit_s = options.time_limit_s;
+  replay.kernel_library = options.kernel_library;
   replay.repeat = options.repeat;
   replay.mode = mode;
   return replay;

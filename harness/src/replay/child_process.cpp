@@ -180,6 +180,7 @@ std::string serialise(const KernelRun& run) {
   writer.add(run.kernel);
   writer.add(run.workgroups);
   writer.add(run.time_us);
+  writer.add(run.accumulation);
   writer.add(run.other_kernels);
   writer.add(run.outputs.size());
   for (const auto& [name, tensor] : run.outputs) {
@@ -201,6 +202,7 @@ KernelRun parse_kernel_run(const std::string& bytes) {
   reader.take(run.kernel);
   reader.take(run.workgroups);
   reader.take(run.time_us);
+  reader.take(run.accumulation);
   reader.take(run.other_kernels);
   std::size_t outputs = 0;
   reader.take(outputs);

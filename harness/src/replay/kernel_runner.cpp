@@ -1,10 +1,55 @@
 #include "kernel_runner.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
+
 #include "child_process.hpp"
+#include "dsakit/harness/kernel_library.hpp"
+#include "names.hpp"
 
 namespace dsakit::harness {
+namespace {
+
+/// `body` with the library, in a child: to load it already runs its code.
+Result<std::string>
+with_library(const std::string& path,
+             const std::function<Result<std::string>(const KernelLibrary&)>& body, int limit_s) {
+  auto result = run_in_child(
+      [&]() -> Result<std::string> {
+        ::dup2(STDERR_FILENO, STDOUT_FILENO); // what it prints is no part of the report
+        const auto library = KernelLibrary::load(path);
+        DSAKIT_TRY(library);
+        return body(*library);
+      },
+      limit_s);
+  if (result || result.status().what().starts_with(path)) return result;
+  return Status(result.status().code(), path + ": " + result.status().what());
+}
+
+} // namespace
+
+Status KernelRunner::look_into_library() {
+  const auto names = with_library(
+      library_,
+      [](const KernelLibrary& library) -> Result<std::string> {
+        const auto operations = library.operations();
+        DSAKIT_TRY(operations);
+        std::string text;
+        for (const std::string& operation : *operations)
+          text += operation + " ";
+        return text;
+      },
+      time_limit_s_);
+  DSAKIT_TRY(names);
+  operations_ = split_names(*names);
+  if (operations_.empty())
+    return unsupported(library_ + ": found kernels for no operation (docs/recordings.md)");
+  return {};
+}
 
 Result<std::string> KernelRunner::open() {
+  if (!library_.empty()) DSAKIT_TRY(look_into_library());
   if (!on_host())
     return run_in_child(
         [&]() -> Result<std::string> {
@@ -19,8 +64,24 @@ Result<std::string> KernelRunner::open() {
   return host_->description();
 }
 
+Result<KernelRun> KernelRunner::run_library(const OperationData& data) const {
+  const auto bytes = with_library(
+      library_,
+      [&](const KernelLibrary& library) -> Result<std::string> {
+        const auto device = optimized::open_device(kind_, options_);
+        DSAKIT_TRY(device);
+        const auto run = run_foreign(library, data, **device);
+        DSAKIT_TRY(run);
+        return serialise(*run);
+      },
+      time_limit_s_);
+  DSAKIT_TRY(bytes);
+  return parse_kernel_run(*bytes);
+}
+
 Result<KernelRun> KernelRunner::run(const OperationAdapter& adapter,
                                     const OperationData& data) const {
+  if (takes(data.id.operation)) return run_library(data);
   if (on_host()) return adapter.run(data, *host_);
   const auto bytes = run_in_child(
       [&]() -> Result<std::string> {
@@ -37,12 +98,23 @@ Result<KernelRun> KernelRunner::run(const OperationAdapter& adapter,
 
 Result<KernelRun> KernelRunner::run_again(const OperationAdapter& adapter,
                                           const OperationData& data) const {
-  if (!on_host()) return run(adapter, data);
+  if (!on_host() || takes(data.id.operation)) return run(adapter, data);
   optimized::HostOptions other = options_;
   ++other.schedule_seed;
   const auto device = optimized::open_device(kind_, other);
   DSAKIT_TRY(device);
   return adapter.run(data, **device);
+}
+
+bool KernelRunner::takes(const std::string& operation) const {
+  return std::find(operations_.begin(), operations_.end(), operation) != operations_.end();
+}
+
+std::string KernelRunner::served() const {
+  std::string text;
+  for (const std::string& operation : operations_)
+    text += (text.empty() ? "" : ", ") + operation;
+  return text;
 }
 
 } // namespace dsakit::harness

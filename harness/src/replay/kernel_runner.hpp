@@ -1,8 +1,10 @@
-// Where kernels run: host lanes in this process, a GPU in a child process for each launch.
+// Where kernels run: host lanes in this process; a GPU, and what others wrote, in a child process
+// for each launch.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "dsakit/harness/operations.hpp"
 #include "dsakit/optimized/device.hpp"
@@ -11,22 +13,33 @@ namespace dsakit::harness {
 
 class KernelRunner {
 public:
-  /// `time_limit_s`: of each launch on a GPU, where a fault or a hang is a result and not the end.
-  KernelRunner(optimized::DeviceKind device, const optimized::HostOptions& host, int time_limit_s)
-      : kind_(device), options_(host), time_limit_s_(time_limit_s) {}
+  /// `time_limit_s`: of each launch in a child, where a fault or a hang is a result and not the
+  /// end. `library`: path of a plug-in, whose kernels go before the built-in ones; empty: none.
+  KernelRunner(optimized::DeviceKind device, const optimized::HostOptions& host, int time_limit_s,
+               std::string library = "")
+      : kind_(device), options_(host), time_limit_s_(time_limit_s), library_(std::move(library)) {}
 
-  /// Looks for the device, before any run(); its description.
+  /// Looks for the device and into the library, before any run(); the device's description.
   Result<std::string> open();
   Result<KernelRun> run(const OperationAdapter& adapter, const OperationData& data) const;
   /// Once more, on host lanes with the waves between barriers in another order.
   Result<KernelRun> run_again(const OperationAdapter& adapter, const OperationData& data) const;
 
+  /// The library has a kernel for it.
+  bool takes(const std::string& operation) const;
+  /// The operations that the library has kernels for: "topk, topk_slots".
+  std::string served() const;
+
 private:
   bool on_host() const { return kind_ == optimized::DeviceKind::host; }
+  Status look_into_library();
+  Result<KernelRun> run_library(const OperationData& data) const;
 
   optimized::DeviceKind kind_;
   optimized::HostOptions options_;
   int time_limit_s_;
+  std::string library_;
+  std::vector<std::string> operations_;     ///< of the library
   std::unique_ptr<optimized::Device> host_; ///< stays open; a GPU only ever is in a child
 };
 

@@ -64,7 +64,7 @@ class Replay {
 public:
   Replay(const ReplayOptions& options, Rules& rules)
       : options_(options), rules_(rules), overrides_(options.overrides),
-        kernels_(options.device, options.host, options.time_limit_s) {}
+        kernels_(options.device, options.host, options.time_limit_s, options.kernel_library) {}
 
   Result<Report> run() {
     const auto files = expand(options_.paths);
@@ -92,10 +92,18 @@ public:
       report_.host_arch = optimized::name(options_.host.arch);
     report_.environment.device = *device;
 
+    bool takes_any = options_.kernel_library.empty() || any_bad();
     for (const Entry& entry : entries_)
       if (entry.reader)
         for (const OperationId& id : entry.reader->operations())
-          if (replays(id)) bytes_ += bytes_of(*entry.reader, id);
+          if (replays(id)) {
+            bytes_ += bytes_of(*entry.reader, id);
+            takes_any |= kernels_.takes(id.operation);
+          }
+    if (!takes_any)
+      return unsupported(options_.kernel_library +
+                         ": found kernels for none of the operations to replay, only for " +
+                         kernels_.served());
     for (Entry& entry : entries_) {
       if (!entry.reader) continue;
       if (!replay_file(entry)) return stop_at(entry);
@@ -304,6 +312,10 @@ private:
   /// inputs.
   Status replay_layer(const Entry& entry, const OperationId& id) {
     if (!wanted(id)) return {};
+    if (!options_.kernel_library.empty()) {
+      skip(entry, id, "--kernel-lib: a whole layer runs built-in kernels alone");
+      return {};
+    }
     ContractValues values = overrides_.contract(*entry.reader, id.step);
     for (const OperationId& part : entry.reader->operations())
       if (part.step == id.step && outputs_hold(find_operation(part.operation), "mla_scale_read"))
@@ -420,7 +432,8 @@ private:
       return layer_ ? layer_->kernel : kernels_.run_again(adapter, reference.data());
     };
     Hints hints(adapter, reference, again);
-    const std::string reference_only = adapter.reference_only(reference.data());
+    const std::string reference_only =
+        kernels_.takes(id.operation) ? "" : adapter.reference_only(reference.data());
     const Result<KernelRun> kernel = !reference_only.empty() ? unsupported(reference_only)
                                      : layer_                ? layer_->kernel
                                               : kernels_.run(adapter, reference.data());
@@ -439,6 +452,7 @@ private:
       Producer ours{Producer::Kind::kernel, nullptr, Accumulation::fp32};
       if (kernel) {
         ours.tensor = &kernel->outputs.at(output);
+        ours.accumulation = kernel->accumulation;
         const auto scales = kernel->outputs.find(scales_output(output));
         if (scales != kernel->outputs.end()) ours.scales = &scales->second;
       }

@@ -67,7 +67,7 @@ Result<Outcome> Trial::run(const OperationData& data, const Pair& pair) const {
     if (!launched->outputs.contains(pair.output)) return outcome;
     run = std::move(*launched);
     outcome.kernel = run->kernel;
-    c.got = {Producer::Kind::kernel, &run->outputs.at(pair.output), Accumulation::fp32};
+    c.got = {Producer::Kind::kernel, &run->outputs.at(pair.output), run->accumulation};
   }
   if (pair.of_recorded()) {
     const auto want = recorded(data, pair);

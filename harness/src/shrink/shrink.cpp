@@ -19,7 +19,8 @@ public:
   Shrink(const ShrinkOptions& options, Rules& rules, const ShrinkProgress& progress,
          RecordingReader reader)
       : options_(options), progress_(progress), reader_(std::move(reader)),
-        overrides_(options.overrides), kernels_(options.device, options.host, options.time_limit_s),
+        overrides_(options.overrides),
+        kernels_(options.device, options.host, options.time_limit_s, options.kernel_library),
         trial_(overrides_, rules, kernels_) {}
 
   Result<Shrunk> run() {

@@ -10,15 +10,15 @@
 #include <set>
 #include <utility>
 
-#include "code_object.hpp"
 #include "lane_kernels.hpp"
+#include "manifest/code_object.hpp"
 #include "memory.hpp"
 #include "runtime/host_executor.hpp"
 
 namespace {
 
+using dsakit::code_object::KernelInfo;
 using dsakit::optimized::Arch;
-using fake_hip::KernelInfo;
 
 constexpr int kInvalidValue = 1;
 constexpr int kOutOfMemory = 2;
@@ -205,7 +205,7 @@ EXPORT int hipDeviceGetName(char* name, int bytes, int) {
 }
 
 EXPORT int hipModuleLoadData(void** module, const void* image) {
-  const auto object = fake_hip::read_code_object(image);
+  const auto object = dsakit::code_object::read_code_object(image);
   if (!object) return refuse(kInvalidValue, "no AMD code object with metadata");
   if (object->mach != from_environment("FAKE_HIP_MACH")) return kNoBinaryForGpu;
   if (object->mach != kMachGfx942 && object->mach != kMachGfx950) return kNoBinaryForGpu;

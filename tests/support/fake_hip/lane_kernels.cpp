@@ -4,19 +4,19 @@
 #include <map>
 #include <utility>
 
-#include "lane_headers.inc"
+#include "headers.inc"
 
 namespace dsakit::optimized {
 
 // The kernels of both builds of every .hip source. A wrong struct here does not link.
-#define DSAKIT_LANE_KERNEL(symbol, Params) void symbol(Params);
+#define DSAKIT_KERNEL_OF(symbol, Params, object) void symbol(Params);
 namespace gfx942 {
-#include "lane_kernels.inc"
+#include "kernels.inc"
 }
 namespace gfx950 {
-#include "lane_kernels.inc"
+#include "kernels.inc"
 }
-#undef DSAKIT_LANE_KERNEL
+#undef DSAKIT_KERNEL_OF
 
 } // namespace dsakit::optimized
 
@@ -38,11 +38,11 @@ LaneKernel lane_kernel() {
 
 const LaneKernel* find_lane_kernel(Arch arch, const std::string& symbol) {
   static const std::map<std::pair<Arch, std::string>, LaneKernel> all = {
-#define DSAKIT_LANE_KERNEL(symbol, Params)                                                         \
+#define DSAKIT_KERNEL_OF(symbol, Params, object)                                                   \
   {{Arch::gfx942, #symbol}, lane_kernel<Params, gfx942::symbol>()},                                \
       {{Arch::gfx950, #symbol}, lane_kernel<Params, gfx950::symbol>()},
-#include "lane_kernels.inc"
-#undef DSAKIT_LANE_KERNEL
+#include "kernels.inc"
+#undef DSAKIT_KERNEL_OF
   };
   const auto found = all.find({arch, symbol});
   return found == all.end() ? nullptr : &found->second;

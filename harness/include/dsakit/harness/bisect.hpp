@@ -67,7 +67,8 @@ struct BisectOptions {
   optimized::HostOptions host;
   std::vector<ContractOverride> overrides;
   int time_limit_s = 60;
-  std::string repeat; ///< options that `reproduce` repeats
+  std::string kernel_library; ///< as of replay
+  std::string repeat;         ///< options that `reproduce` repeats
 };
 
 struct Bisection {

@@ -61,11 +61,12 @@ struct StrayWrite {
 
 /// One launch of a kernel.
 struct KernelRun {
-  std::string kernel;                     ///< or the library that projected
-  std::int64_t workgroups = 0;            ///< 0 of a library
-  double time_us = 0;                     ///< of the launch alone, by the device's clock
-  std::vector<std::string> other_kernels; ///< "name: why it was not taken"
-  std::map<std::string, Tensor> outputs;  ///< by canonical name
+  std::string kernel;                             ///< or the library that projected
+  std::int64_t workgroups = 0;                    ///< 0 of a library
+  double time_us = 0;                             ///< of the launch alone, by the device's clock
+  Accumulation accumulation = Accumulation::fp32; ///< of its logits, latent and lse
+  std::vector<std::string> other_kernels;         ///< "name: why it was not taken"
+  std::map<std::string, Tensor> outputs;          ///< by canonical name
   std::optional<StrayWrite> stray;
 };
 

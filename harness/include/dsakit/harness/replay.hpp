@@ -39,12 +39,13 @@ struct ReplayOptions {
   std::vector<ContractOverride> overrides;
   std::string operation; ///< only this one; empty: all
   ReplayMode mode = ReplayMode::fed;
-  std::int64_t rows = 0;   ///< a sample of at most so many rows of each operation; 0: all
-  std::uint64_t seed = 0;  ///< of that sample
-  int time_limit_s = 60;   ///< of each operation on a GPU, in a process of its own
-  bool attribute = false;  ///< says which rounding point explains an error
-  bool keep_going = false; ///< go on after a file that is bad or does not pass
-  std::string repeat;      ///< options that `reproduce` repeats: "--host-arch gfx950"
+  std::int64_t rows = 0;  ///< a sample of at most so many rows of each operation; 0: all
+  std::uint64_t seed = 0; ///< of that sample
+  int time_limit_s = 60;  ///< of each operation on a GPU or of a library, in a process of its own
+  std::string kernel_library; ///< whose kernels go before the built-in ones; empty: none
+  bool attribute = false;     ///< says which rounding point explains an error
+  bool keep_going = false;    ///< go on after a file that is bad or does not pass
+  std::string repeat;         ///< options that `reproduce` repeats: "--host-arch gfx950"
   const std::atomic<bool>* interrupted = nullptr; ///< asked between operations
   Progress progress;                              ///< by bytes of the operations
 };

@@ -20,10 +20,11 @@ struct ShrinkOptions {
   optimized::DeviceKind device = optimized::DeviceKind::host;
   optimized::HostOptions host;
   std::vector<ContractOverride> overrides;
-  int time_limit_s = 60;   ///< of each launch on a GPU
-  bool synthesize = false; ///< scrambled values in place of the recorded ones
-  std::uint64_t seed = 0;  ///< of those
-  std::string repeat;      ///< options that `reproduce` repeats
+  int time_limit_s = 60;      ///< of each launch on a GPU or of a library
+  std::string kernel_library; ///< as of replay
+  bool synthesize = false;    ///< scrambled values in place of the recorded ones
+  std::uint64_t seed = 0;     ///< of those
+  std::string repeat;         ///< options that `reproduce` repeats
 };
 
 struct Shrunk {

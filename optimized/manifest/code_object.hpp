@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace fake_hip {
+namespace dsakit::code_object {
 
 struct Argument {
   std::size_t offset;
@@ -38,4 +38,4 @@ struct CodeObjectInfo {
 /// Nothing where `image` is no AMD code object, or has no metadata.
 std::optional<CodeObjectInfo> read_code_object(const void* image);
 
-} // namespace fake_hip
+} // namespace dsakit::code_object

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace fake_hip {
+namespace dsakit::code_object {
 namespace {
 
 using nlohmann::json;
@@ -93,4 +93,4 @@ std::optional<CodeObjectInfo> read_code_object(const void* image) {
   return object;
 }
 
-} // namespace fake_hip
+} // namespace dsakit::code_object

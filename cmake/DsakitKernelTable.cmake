@@ -1,0 +1,48 @@
+# dsakit_kernel_table(folder): reads the sources, so that a new operation needs no line anywhere, and writes
+#   folder/kernels.inc   DSAKIT_KERNEL_OF(symbol, Params, operation)
+#   folder/headers.inc   where the parameter structs are
+#   folder/fields.inc    DSAKIT_FIELD(Params, field) in the order of declaration
+function(dsakit_kernel_table folder)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/optimized/kernels/*/*.hip
+    ${PROJECT_SOURCE_DIR}/optimized/selftest/*.hip)
+  set(kernels)
+  set(headers)
+  foreach(source ${sources})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+    get_filename_component(object ${source} NAME_WE)
+    string(REGEX REPLACE "_mxfp4$" "" operation ${object})
+    string(APPEND headers "#include \"dsakit/optimized/${operation}.hpp\"\n")
+    file(READ ${source} text)
+    string(REGEX MATCHALL "DSAKIT_KERNEL[^;{]*{" found "${text}")
+    foreach(kernel ${found})
+      string(REGEX REPLACE ".*[ \n]([a-z0-9_]+)\\(([A-Za-z0-9]+) [a-z]+\\) {"
+        "DSAKIT_KERNEL_OF(\\1, \\2, ${object})" kernel "${kernel}")
+      string(APPEND kernels "${kernel}\n")
+    endforeach()
+  endforeach()
+
+  set(fields)
+  file(GLOB sources CONFIGURE_DEPENDS
+    ${PROJECT_SOURCE_DIR}/optimized/include/dsakit/optimized/*.hpp)
+  foreach(source ${sources})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+    file(READ ${source} text)
+    string(REGEX REPLACE "//[^\n]*" "" text "${text}")
+    string(REPLACE ";" "@" text "${text}") # which would end an element of a list
+    string(REGEX MATCHALL "struct [A-Za-z0-9]+Params {[^}]*}" structs "${text}")
+    foreach(struct IN LISTS structs)
+      string(REGEX REPLACE "struct ([A-Za-z0-9]+) {.*" "\\1" name "${struct}")
+      if(NOT kernels MATCHES "[ ]${name},")
+        continue()
+      endif()
+      string(REGEX MATCHALL "[a-z_0-9]+( = [^@]*)?@" members "${struct}")
+      foreach(member IN LISTS members)
+        string(REGEX REPLACE "^([a-z_0-9]+).*" "\\1" member "${member}")
+        string(APPEND fields "DSAKIT_FIELD(${name}, ${member})\n")
+      endforeach()
+    endforeach()
+  endforeach()
+  file(CONFIGURE OUTPUT ${folder}/kernels.inc CONTENT "${kernels}" @ONLY)
+  file(CONFIGURE OUTPUT ${folder}/headers.inc CONTENT "${headers}" @ONLY)
+  file(CONFIGURE OUTPUT ${folder}/fields.inc CONTENT "${fields}" @ONLY)
+endfunction()
