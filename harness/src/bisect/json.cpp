@@ -54,6 +54,8 @@ Json parting_json(const Parting& parting) {
   put(object, "want", parting.want);
   put(object, "got_right", parting.got_right);
   put(object, "want_right", parting.want_right);
+  object["gate"] = parting.gate;
+  object["waived"] = text_or_null(parting.waived);
   return object;
 }
 
@@ -70,17 +72,27 @@ std::string to_json(const Bisection& bisection) {
   document["host_arch"] = text_or_null(bisection.host_arch);
   document["environment"] = environment_json(bisection.environment);
   document["operations"] = bisection.operations;
+  document["judged"] = Json::array();
+  for (const JudgedOperation& judged : bisection.judged)
+    document["judged"].push_back({{"step", judged.step},
+                                  {"operation", judged.operation},
+                                  {"verdict", name(judged.verdict)},
+                                  {"reason", text_or_null(judged.reason)}});
   document["first"] = bisection.first ? line_json(*bisection.first) : Json(nullptr);
   document["rows"] = bisection.rows ? rows_json(*bisection.rows) : Json(nullptr);
   document["others"] = Json::array();
   for (const ReportLine& line : bisection.others)
     document["others"].push_back(line_json(line));
+  document["waived"] = Json::array();
+  for (const ReportLine& line : bisection.waived_lines)
+    document["waived"].push_back(line_json(line));
   document["growth"] = Json::array();
   for (const Growth& growth : bisection.growth)
     document["growth"].push_back(growth_json(growth));
   document["partings"] = Json::array();
   for (const Parting& parting : bisection.partings)
     document["partings"].push_back(parting_json(parting));
+  document["warnings"] = bisection.warnings;
   document["reproduce"] = text_or_null(bisection.reproduce);
   document["next"] = text_or_null(bisection.next);
   // A path need not be UTF-8; a report must not fail for it.
