@@ -1002,8 +1002,9 @@ class Shrink(CliTest):
         self.assertFalse(self.small().exists())
 
     def test_what_no_kernel_takes_is_3(self):
+        # What was recorded is of bf16, and may differ here.
         done = self.expect(KERNEL_FAILED, "shrink", self.file("unsupported"), "-o", self.small(),
-                           "--operation", "index_cache_write")
+                           "--operation", "index_cache_write", "--gate", ".*=exact,budget=1000000:0.99")
         self.assertIn("fp16", done.stderr)
         self.assertFalse(self.small().exists())
 

@@ -7,7 +7,7 @@
 namespace dsakit::harness {
 namespace {
 
-constexpr std::size_t kShown = 3; ///< lines of a list, so that everything fits 25
+constexpr std::size_t kListed = 3; ///< lines of a list, so that everything fits 25
 
 std::string sample_or_none(const std::optional<Sample>& sample) {
   return sample ? sample_text(*sample) : "-";
@@ -17,7 +17,7 @@ std::string place(std::int64_t step, const std::string& operation, const std::st
   return operation + ", step " + std::to_string(step) + (tensor.empty() ? "" : ": " + tensor);
 }
 
-std::string and_more(std::size_t all, std::size_t shown = kShown) {
+std::string and_more(std::size_t all, std::size_t shown = kListed) {
   return all > shown ? "  ... all " + std::to_string(all) + " are in the JSON\n" : "";
 }
 
@@ -42,7 +42,7 @@ std::string first_wrong(const Bisection& b) {
 /// Each operation is fed as recorded: those after a wrong one need not be.
 std::string other_operations(const Bisection& b) {
   std::string text;
-  for (std::size_t i = 0; i < std::min(b.others.size(), kShown); ++i) {
+  for (std::size_t i = 0; i < std::min(b.others.size(), kListed); ++i) {
     const ReportLine& line = b.others[i];
     text += "wrong as well, given right inputs: " + place(line.step, line.operation, line.tensor) +
             ", " + line.subject + " against " + line.against + "\n";
@@ -53,7 +53,7 @@ std::string other_operations(const Bisection& b) {
 std::string growth(const Bisection& b) {
   if (b.growth.empty()) return "";
   std::vector<std::vector<std::string>> rows = {{"", "fed abs", "used", "chained", "used", ""}};
-  for (const Growth* g : largest_growth(b, kShown))
+  for (const Growth* g : largest_growth(b, kListed))
     rows.push_back({g->operation + " " + g->tensor + ", " + std::to_string(g->step),
                     short_number(g->fed_abs), short_number(g->fed_used),
                     short_number(g->chained_abs), short_number(g->chained_used),
@@ -93,7 +93,7 @@ std::string partings(const Bisection& b) {
         "first that parts by itself: " + place(itself->step, itself->operation, itself->tensor) +
         "\n  " + why_it_parts(*itself, b) + "\n";
   if (b.partings.size() > 1) text += "then:\n";
-  for (std::size_t i = 1; i < std::min(b.partings.size(), kShown); ++i) {
+  for (std::size_t i = 1; i < std::min(b.partings.size(), kListed); ++i) {
     const Parting& p = b.partings[i];
     text += "  " + place(p.step, p.operation, p.tensor) + ", " + waived_or(p, cause_of(p)) + ", " +
             std::to_string(p.mismatches) + " of " + std::to_string(p.elements) + "\n";

@@ -22,11 +22,6 @@ Status place(Draft& draft, const ImportOptions& options) {
                    in_quotes(draft.metadata("op")) + "), want --manifest");
 }
 
-/// Keys that a recording holds for each output, not in its contract.
-bool is_per_output(std::string_view key) {
-  return key == "accumulation" || key == "mla_scale_read";
-}
-
 /// `accumulation:logits` fills an attribute of that output in every step.
 Status fill_attribute(Draft& draft, const std::string& path, const std::string& key,
                       const std::string& tensor, const std::string& value) {

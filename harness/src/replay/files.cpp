@@ -64,7 +64,7 @@ Status check_rules(const RecordingReader& reader, const FileChecks& checks) {
 
 } // namespace
 
-void Entry::bad(const Status& status) {
+void ReplayFile::bad(const Status& status) {
   report.verdict = Verdict::error;
   report.bad_input = true;
   report.reason =
@@ -78,8 +78,8 @@ Result<std::vector<std::string>> files_of(const std::vector<std::string>& paths)
   return each_once(std::move(*files));
 }
 
-Entry open_file(const std::string& file, const FileChecks& checks) {
-  Entry entry;
+ReplayFile open_file(const std::string& file, const FileChecks& checks) {
+  ReplayFile entry;
   entry.report.file = file;
   auto reader = RecordingReader::open(file);
   if (!reader) {
@@ -95,7 +95,7 @@ Entry open_file(const std::string& file, const FileChecks& checks) {
   return entry;
 }
 
-void check_payload(Entry& entry, const FileChecks& checks) {
+void check_payload(ReplayFile& entry, const FileChecks& checks) {
   if (!entry.reader) return;
   const RecordingReader& reader = *entry.reader;
   for (const OperationId& id : reader.operations()) {
@@ -114,7 +114,7 @@ double bytes_of(const RecordingReader& reader, const OperationId& id) {
   return bytes;
 }
 
-void summarise(Entry& entry, const Report& report, const std::string& operation) {
+void summarise(ReplayFile& entry, const Report& report, const std::string& operation) {
   Report of_file;
   for (const ReportLine& line : report.lines)
     if (line.file == entry.report.file) of_file.lines.push_back(line);

@@ -14,7 +14,7 @@
 namespace dsakit::harness {
 
 /// A file of the run, open where it is sound.
-struct Entry {
+struct ReplayFile {
   ReportFile report;
   std::optional<RecordingReader> reader;
 
@@ -34,15 +34,15 @@ struct FileChecks {
 };
 
 /// Structure, checksums and rules; what is wrong is in the entry.
-Entry open_file(const std::string& file, const FileChecks& checks);
+ReplayFile open_file(const std::string& file, const FileChecks& checks);
 
 /// Reads every tensor that is compared: ids and values that no recording may hold.
-void check_payload(Entry& entry, const FileChecks& checks);
+void check_payload(ReplayFile& entry, const FileChecks& checks);
 
 /// BYTES of an operation's tensors: what it counts for in the progress.
 double bytes_of(const RecordingReader& reader, const OperationId& id);
 
 /// The verdict of its lines; of none the reason. `operation`: the one that was asked for, or empty.
-void summarise(Entry& entry, const Report& report, const std::string& operation);
+void summarise(ReplayFile& entry, const Report& report, const std::string& operation);
 
 } // namespace dsakit::harness

@@ -120,7 +120,7 @@ std::optional<ReportQuantised> quantised(const Case& c, const Judged& judged, co
   return compare_parts(*got, *want, of_codes ? mask : Mask{});
 }
 
-std::string number(double value) {
+std::string three_digits(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g", value);
   return text;
@@ -223,9 +223,9 @@ std::optional<Accumulation> passing_accumulation(const Case& c, ReferenceRun& re
 }
 
 std::string tightest_gate(const Comparison& comparison) {
-  if (comparison.passes()) return "relative_l2 " + number(comparison.relative_l2);
+  if (comparison.passes()) return "relative_l2 " + three_digits(comparison.relative_l2);
   if (std::isinf(comparison.worst_abs)) return "none: non-finite values differ";
-  return "absolute error " + number(comparison.worst_abs);
+  return "absolute error " + three_digits(comparison.worst_abs);
 }
 
 std::string tightest_gate(const Case& c, const Comparison& comparison, ReferenceRun& reference) {
@@ -234,7 +234,7 @@ std::string tightest_gate(const Case& c, const Comparison& comparison, Reference
   if (c.gate == Gate::topk_set) return "none: the set is wrong";
   if (const auto accumulation = passing_accumulation(c, reference))
     return "derived with accumulation " + std::string(dsakit::name(*accumulation));
-  return number(comparison.used) + " x derived";
+  return three_digits(comparison.used) + " x derived";
 }
 
 void fill(ReportLine& line, const Measured& measured) {

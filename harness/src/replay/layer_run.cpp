@@ -12,7 +12,7 @@
 namespace dsakit::harness {
 namespace {
 
-constexpr std::int64_t kSlotsPerSplit = 512; // as sparse_attention alone
+constexpr std::int64_t kSlotsOfASplit = 512; // as sparse_attention alone
 
 constexpr const char* kOperationsOfALayer[] = {
     "qkv_a_proj",      "q_b_proj",       "kv_norm",           "index_q_proj",      "index_k_proj",
@@ -79,7 +79,7 @@ std::int64_t longest_of(const Tensor& lens) {
   return lens.elements() == 0 ? 0 : *std::max_element(values, values + lens.elements());
 }
 
-std::vector<std::int32_t> int32s(const Tensor& tensor) {
+std::vector<std::int32_t> copied_int32s(const Tensor& tensor) {
   return {tensor.as<std::int32_t>(), tensor.as<std::int32_t>() + tensor.elements()};
 }
 
@@ -152,7 +152,7 @@ Status RecordedLayer::check() const {
   const Tensor& lens = input(std::string(kLayer), "query_lens");
   const Shape requests = lens.shape, rows = {hidden.shape[0]};
   if (logits() == "index_logits_prefill")
-    for (const std::int32_t length : int32s(lens))
+    for (const std::int32_t length : copied_int32s(lens))
       if (length == 0)
         return unsupported(
             "query_lens: found a request without new tokens in a prefill step, which "
@@ -213,7 +213,7 @@ optimized::LayerConfig RecordedLayer::config() const {
     return static_cast<float>(*parse_number(config_values_.at(key)));
   };
   std::int64_t keys = 0;
-  for (const std::int32_t length : int32s(seq_lens))
+  for (const std::int32_t length : copied_int32s(seq_lens))
     keys += std::max(length, 0);
   optimized::LayerConfig config{};
   config.hidden_size = hidden[1];
@@ -240,7 +240,7 @@ optimized::LayerConfig RecordedLayer::config() const {
   config.num_speculative_tokens =
       logits() == "index_logits_decode" ? longest_of(query_lens) - 1 : -1;
   config.attention_splits = static_cast<std::int32_t>(
-      std::clamp<std::int64_t>(config.index_topk / kSlotsPerSplit, 1, 64));
+      std::clamp<std::int64_t>(config.index_topk / kSlotsOfASplit, 1, 64));
   return config;
 }
 
@@ -275,7 +275,7 @@ Result<KernelRun> RecordedLayer::run(const OperationData&, optimized::Device& de
   DSAKIT_TRY(layer);
   const Tensor& query_lens = input(std::string(kLayer), "query_lens");
   const Tensor& seq_lens = input(std::string(kLayer), "seq_lens");
-  DSAKIT_TRY(layer->prepare(c.max_tokens, int32s(query_lens), int32s(seq_lens)));
+  DSAKIT_TRY(layer->prepare(c.max_tokens, copied_int32s(query_lens), copied_int32s(seq_lens)));
 
   const auto hidden = DeviceBuffer::upload(device, input("qkv_a_proj", "hidden_states"));
   DSAKIT_TRY(hidden);

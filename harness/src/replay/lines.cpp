@@ -34,7 +34,7 @@ void tell_stray(ReportLine& line, const StrayWrite& stray) {
 
 } // namespace
 
-ReportLine Lines::line_of(const Entry& entry, const OperationId& id) const {
+ReportLine Lines::line_of(const ReplayFile& entry, const OperationId& id) const {
   ReportLine line;
   line.file = entry.report.file;
   line.step = id.step;
@@ -42,18 +42,18 @@ ReportLine Lines::line_of(const Entry& entry, const OperationId& id) const {
   return line;
 }
 
-std::string Lines::reproduce(const Entry& entry, const OperationId& id) const {
+std::string Lines::reproduce(const ReplayFile& entry, const OperationId& id) const {
   return command(report_.environment, "replay", entry.report.file, id.operation, options_.repeat);
 }
 
-void Lines::skip(const Entry& entry, const OperationId& id, const std::string& reason) {
+void Lines::skip(const ReplayFile& entry, const OperationId& id, const std::string& reason) {
   ReportLine line = line_of(entry, id);
   line.verdict = Verdict::skipped;
   line.reason = reason;
   report_.lines.push_back(std::move(line));
 }
 
-void Lines::skip_kernel(const Entry& entry, const OperationId& id, const std::string& output,
+void Lines::skip_kernel(const ReplayFile& entry, const OperationId& id, const std::string& output,
                         const std::string& why) {
   skip(entry, id, "reference only: " + why);
   ReportLine& line = report_.lines.back();
@@ -62,7 +62,7 @@ void Lines::skip_kernel(const Entry& entry, const OperationId& id, const std::st
   line.against = name(Producer::Kind::reference);
 }
 
-void Lines::failed(const Entry& entry, const OperationId& id, const Status& status) {
+void Lines::failed(const ReplayFile& entry, const OperationId& id, const Status& status) {
   ReportLine line = line_of(entry, id);
   line.verdict = verdict_of(status);
   line.reason = status.what();
@@ -99,7 +99,7 @@ Status Lines::judge_into(ReportLine& line, const Case& c, const Rule& rule,
   return {};
 }
 
-Status Lines::compare(const Entry& entry, const Pair& pair, OperationRun& run) {
+Status Lines::compare(const ReplayFile& entry, const Pair& pair, OperationRun& run) {
   const OperationData& data = run.reference.data();
   const auto rule = rules_.find(run.named.operation, pair.tensor, name(pair.got));
   DSAKIT_TRY(rule);

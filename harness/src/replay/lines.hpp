@@ -30,18 +30,18 @@ public:
   Lines(const ReplayOptions& options, Rules& rules, const Overrides& overrides, Report& report)
       : options_(options), rules_(rules), overrides_(overrides), report_(report) {}
 
-  void skip(const Entry& entry, const OperationId& id, const std::string& reason);
+  void skip(const ReplayFile& entry, const OperationId& id, const std::string& reason);
   /// Of an output that no kernel is meant to give.
-  void skip_kernel(const Entry& entry, const OperationId& id, const std::string& output,
+  void skip_kernel(const ReplayFile& entry, const OperationId& id, const std::string& output,
                    const std::string& why);
   /// Of an operation that did not run.
-  void failed(const Entry& entry, const OperationId& id, const Status& status);
+  void failed(const ReplayFile& entry, const OperationId& id, const Status& status);
   /// One comparison. bad_input is the file's fault; everything else becomes the line.
-  Status compare(const Entry& entry, const Pair& pair, OperationRun& run);
+  Status compare(const ReplayFile& entry, const Pair& pair, OperationRun& run);
 
 private:
-  ReportLine line_of(const Entry& entry, const OperationId& id) const;
-  std::string reproduce(const Entry& entry, const OperationId& id) const;
+  ReportLine line_of(const ReplayFile& entry, const OperationId& id) const;
+  std::string reproduce(const ReplayFile& entry, const OperationId& id) const;
   void tell_kernel(ReportLine& line, const KernelRun& kernel) const;
   Status judge_into(ReportLine& line, const Case& c, const Rule& rule, const OperationRun& run);
 

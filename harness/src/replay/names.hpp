@@ -27,6 +27,11 @@ inline bool is_one_of(std::string_view names, std::string_view name) {
   return std::find(all.begin(), all.end(), name) != all.end();
 }
 
+/// Keys that a recording holds for each output, not in its contract.
+inline bool is_per_output(std::string_view key) {
+  return key == "accumulation" || key == "mla_scale_read";
+}
+
 /// The operation's outputs say `key` in a recording; false of an unknown operation.
 inline bool outputs_hold(const Operation* operation, std::string_view key) {
   return operation && is_one_of(operation->output_attributes, key);

@@ -38,7 +38,7 @@ public:
     const auto device = kernels_.open();
     if (!device) {
       // Files are judged before devices: a payload may still be bad.
-      for (Entry& entry : entries_)
+      for (ReplayFile& entry : entries_)
         check_payload(entry, checks());
       return any_bad() ? Result<Report>(finish()) : Result<Report>(device.status());
     }
@@ -49,11 +49,11 @@ public:
       report_.host_arch = optimized::name(options_.host.arch);
     report_.environment.device = *device;
 
-    for (const Entry& entry : entries_)
+    for (const ReplayFile& entry : entries_)
       if (entry.reader)
         for (const OperationId& id : entry.reader->operations())
           if (replays(id)) bytes_ += bytes_of(*entry.reader, id);
-    for (Entry& entry : entries_) {
+    for (ReplayFile& entry : entries_) {
       if (!entry.reader) continue;
       if (!replay_file(entry)) return stop_at(entry);
       if (!goes_on(entry.report.verdict) && !options_.keep_going) {
@@ -71,7 +71,7 @@ private:
 
   bool any_bad() const {
     return std::any_of(entries_.begin(), entries_.end(),
-                       [](const Entry& e) { return e.report.bad_input; });
+                       [](const ReplayFile& e) { return e.report.bad_input; });
   }
 
   bool interrupted() const { return options_.interrupted && *options_.interrupted; }
@@ -98,13 +98,13 @@ private:
     if (options_.progress) options_.progress(bytes_ > 0 ? done_bytes_ / bytes_ : 0, what);
   }
 
-  void leave_out_after(const Entry& entry) {
+  void leave_out_after(const ReplayFile& entry) {
     report_.files_left_out += &entries_.back() - &entry;
     entries_.resize(static_cast<std::size_t>(&entry - entries_.data()) + 1);
   }
 
   /// The report ends with what was compared of `entry`.
-  Report stop_at(Entry& entry) {
+  Report stop_at(ReplayFile& entry) {
     report_.partial = true;
     if (!entry.report.bad_input) summarise(entry, report_, options_.operation);
     leave_out_after(entry);
@@ -129,7 +129,7 @@ private:
   }
 
   /// False where an interrupt ended it.
-  bool replay_file(Entry& entry) {
+  bool replay_file(ReplayFile& entry) {
     std::int64_t step = -1;
     std::vector<OperationId> ids = entry.reader->operations();
     std::stable_partition(ids.begin(), ids.end(), // first the operations that it is made of
@@ -166,7 +166,7 @@ private:
   /// The operations of the step as one run on the device. Each is held to what the reference makes
   /// of what that run fed it, and the recorded outputs within the measured difference of the
   /// inputs.
-  Status replay_layer(const Entry& entry, const OperationId& id) {
+  Status replay_layer(const ReplayFile& entry, const OperationId& id) {
     if (!wanted(id)) return {};
     ContractValues values = overrides_.contract(*entry.reader, id.step);
     for (const OperationId& part : entry.reader->operations())
@@ -205,7 +205,7 @@ private:
   }
 
   /// bad_input is the file's fault; everything else becomes lines of the report.
-  Status replay_operation(const Entry& entry, const OperationId& id) {
+  Status replay_operation(const ReplayFile& entry, const OperationId& id) {
     if (id.operation == kLayer) return replay_layer(entry, id);
     const OperationAdapter* adapter = find_adapter(id.operation);
     if (!adapter) {
@@ -240,7 +240,7 @@ private:
   }
 
   /// Everything about an operation under one contract. `data` is as recorded.
-  Status replay_under(const Entry& entry, const OperationAdapter& adapter,
+  Status replay_under(const ReplayFile& entry, const OperationAdapter& adapter,
                       const OperationData& data, const std::vector<Pair>& pairs) {
     const OperationId& id = data.id;
     if (layer_) chain_.take_keys(data.tensors, *layer_->kernel);
@@ -277,7 +277,7 @@ private:
   }
 
   Report finish() {
-    for (Entry& entry : entries_)
+    for (ReplayFile& entry : entries_)
       report_.files.push_back(entry.report);
     report_.warnings = rules_.unused();
     return std::move(report_);
@@ -285,7 +285,7 @@ private:
 
   const ReplayOptions& options_;
   Rules& rules_;
-  std::vector<Entry> entries_;
+  std::vector<ReplayFile> entries_;
   Overrides overrides_;
   Chain chain_;                     ///< of the current step
   const LayerRun* layer_ = nullptr; ///< whose operations are being judged

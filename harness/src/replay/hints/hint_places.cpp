@@ -63,14 +63,14 @@ std::optional<std::int64_t> shift(const WrongElements& wrong, const Along& along
 }
 
 /// A part of an axis in which `unit` elements are one.
-struct Part {
+struct AxisPart {
   std::int64_t first;
   std::int64_t extent; ///< units
   std::int64_t unit;
 };
 
 /// Both directions of the exchange between pairs (0 1)(2 3).. and halves (0 n/2)(1 n/2+1)..
-std::vector<Move> half_splits(const Part& part) {
+std::vector<Move> half_splits(const AxisPart& part) {
   const auto within = [=](auto from) {
     return [=](std::int64_t at) {
       const std::int64_t in = at - part.first;
@@ -91,7 +91,7 @@ std::vector<Move> moves_along(std::int64_t extent) {
   const auto add = [&](std::string text, std::function<std::int64_t(std::int64_t)> from) {
     moves.push_back({std::move(text), std::move(from)});
   };
-  std::vector<Part> parts;
+  std::vector<AxisPart> parts;
   if (extent % 2 == 0 && extent > 2) parts.push_back({0, extent, 1});
   for (const std::int64_t dims : {64, 128})
     if (extent > dims) {
@@ -100,7 +100,7 @@ std::vector<Move> moves_along(std::int64_t extent) {
     }
   if (extent == reference::kMlaRecord)
     parts = {{extent - 2 * reference::kMlaPe, reference::kMlaPe, 2}}; // two bytes an element
-  for (const Part& part : parts)
+  for (const AxisPart& part : parts)
     for (Move& move : half_splits(part))
       add(std::move(move.text) + ": half-split against interleaved", std::move(move.from));
   for (std::int64_t step = 1; step < extent; step *= 2) {
