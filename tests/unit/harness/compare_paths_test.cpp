@@ -278,8 +278,8 @@ TEST_F(ComparePaths, WithoutAReferenceOnlyExactCanBeAskedFor) {
 }
 
 TEST_F(ComparePaths, ATensorIsWaivedByName) {
-  const auto a = write("a.safetensors", {{"x", floats({1, 2})}, {"y", floats({3})}});
-  const auto b = write("b.safetensors", {{"x", floats({1, 3})}, {"y", floats({3})}});
+  const auto a = write("a.safetensors", {{"x", float_tensor({1, 2})}, {"y", float_tensor({3})}});
+  const auto b = write("b.safetensors", {{"x", float_tensor({1, 3})}, {"y", float_tensor({3})}});
   const auto waive = [&](const std::string& match) {
     write_file(folder_ / "waivers.json", R"({"waivers": [{"operation": "tensors", "match": ")" +
                                              match +

@@ -155,7 +155,7 @@ TEST_F(ReplayWholeLayer, BisectNamesTheOperationBeforeTheLayer) {
 
   // Where the part is allowed to differ, the layer is what is left.
   Rules loose = Rules::built_in();
-  ASSERT_TRUE(loose.add_override("kv_norm/kv_c=exact,budget=9:1"));
+  ASSERT_TRUE(loose.add_override("kv_norm/kv_c=exact,budget=9:0.9"));
   found = bisect(options, loose);
   ASSERT_TRUE(found) << found.status().what();
   ASSERT_TRUE(found->first);
