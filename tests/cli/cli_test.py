@@ -167,6 +167,24 @@ class ExitCodes(CliTest):
     def test_nothing_to_replay_is_77(self):
         arguments = ("replay", self.file("gather_only"), "--operation", "index_cache_write")
         self.assertEqual(self.expect(NOTHING_RAN, *arguments).stdout, "")
+        report = self.report(NOTHING_RAN, *arguments)  # a program still asks why
+        self.assertEqual(report["files"][0]["reason"], "holds no operation index_cache_write")
+        self.assertEqual(self.report(NOTHING_RAN, "compare", self.file("gather_only"), self.file("other_operation"),
+                                     "--allow-missing")["operations"][0]["verdict"], "skipped")
+
+    def test_an_unknown_operation_names_each_known_one_once(self):
+        names = self.expect_bad("replay", self.file("sound"), "--operation", "layers").stderr.split("one of ")[1]
+        names = names.strip().split(", ")
+        self.assertEqual(len(names), len(set(names)), names)
+
+    def test_a_sample_of_rows_feeds_no_chain(self):
+        self.expect_bad("replay", self.file("sound"), "--mode", "chained", "--rows", 2, says=["--rows", "--mode fed"])
+        self.expect(PASS, "replay", self.file("sound"), "--mode", "chained", "--rows", 0)
+
+    def test_info_shows_the_whole_command(self):
+        command = "dsakit record --config kimi-k3.1 " + " ".join(f"--contract key{i}=value" for i in range(12))
+        shown = " ".join(self.expect(PASS, "info", self.file("long_command")).stdout.split())
+        self.assertIn("command=" + command, shown)
 
     def test_a_problem_that_no_kernel_takes_is_3(self):
         done = self.expect(KERNEL_FAILED, "replay", self.file("unsupported"))
@@ -260,13 +278,15 @@ class ExitCodes(CliTest):
             self.expect_bad(*arguments, says=["none", "cannot be opened: No such file or directory"])
             self.assertFalse(self.file("x").exists())
         self.expect_bad("record", "--config", none, "--requests", "prefill:4", "--seed", 1, "-o", self.file("x"),
-                        says=["none: found no readable file"])
+                        says=["none: cannot be opened: No such file or directory", "kimi-k3.1"])
 
     def test_each_verb_has_2_for_what_is_no_ordinary_file(self):
         pipe = self.folder / "pipe"
         os.mkfifo(pipe)
         for arguments in (("info", pipe), ("import", pipe, "-o", self.file("x")), ("export", pipe, "-o", self.file("x")),
-                          ("replay", pipe), ("compare", pipe, pipe), ("replay", self.file("sound"), "--rules", pipe)):
+                          ("replay", pipe), ("compare", pipe, pipe), ("replay", self.file("sound"), "--rules", pipe),
+                          ("record", "--config", pipe, "--requests", "prefill:4", "--seed", 1, "-o", self.file("x")),
+                          ("bisect", pipe), ("shrink", pipe, "-o", self.file("x"), "--operation", "topk")):
             self.expect_bad(*arguments, says=["pipe: found a special file, want an ordinary one"])
 
     def test_a_device_that_doctor_does_not_find_is_77(self):
@@ -355,6 +375,15 @@ class Reports(CliTest):
             for form in ((), ("-v",), ("--format", "md")):
                 for line in self.expect(code, "replay", *arguments, *form).stdout.splitlines():
                     line = re.sub(r"[\d.]+ (us|ms|s)\b", "", line)  # times differ from run to run
+                    for token in number_tokens(line):
+                        self.assertIn(token, numbers, line)
+        for code, *arguments in ((PASS, self.file("sound"), self.file("sound")),
+                                 (MISMATCH, self.file("wrong"), self.file("sound")),
+                                 (MISMATCH, self.file("not_finite"), self.file("sound"))):
+            numbers = set()
+            collect(self.report(code, "compare", *arguments), numbers)
+            for form in ((), ("-v",), ("--format", "md")):
+                for line in self.expect(code, "compare", *arguments, *form).stdout.splitlines():
                     for token in number_tokens(line):
                         self.assertIn(token, numbers, line)
 
@@ -615,11 +644,12 @@ class Record(CliTest):
         self.expect_bad(*self.arguments("x"), "--dcp", 0, says=["decode_context_parallel_size: found 0"])
         self.config.write_text(json.dumps({**self.CONFIG, "rope_scaling": {"rope_type": "yarn"}}))
         self.expect_bad(*self.arguments("x"), says=["rope_scaling: factor: found none"])
-        self.config = "kimi-k3"
-        self.expect_bad(*self.arguments("x"), says=["dsa_config: found none"])
-        self.config = "deepseek-v3.2"
-        done = self.expect(KERNEL_FAILED, *self.arguments("x"))
-        self.assertIn("no rotary embedding", done.stderr)
+        for self.config, says in (("kimi-k3", "dsa_config: found none"), ("deepseek-v3.2", "no rotary embedding")):
+            done = self.expect(KERNEL_FAILED, *self.arguments("x"))
+            self.assertIn(says, done.stderr)
+            self.assertEqual(len(done.stderr.splitlines()), 1)
+        for self.config, says in (("/dev/zero", "special file"), (self.folder, "directory")):
+            self.expect_bad(*self.arguments("x"), says=[says, "or a preset: kimi-k3.1"])
         self.assertFalse(self.file("x").exists())
 
 
@@ -874,6 +904,43 @@ class Bisect(CliTest):
                 for token in number_tokens(line):
                     self.assertIn(token, numbers, line)
 
+    def test_junit_and_markdown(self):
+        for arguments in ([self.file("wrong")], [self.file("wrong"), "--against", self.file("sound")]):
+            root = ElementTree.fromstring(self.expect(MISMATCH, "bisect", *arguments, "--format", "junit").stdout)
+            self.assertEqual([case.get("name") for case in root.iter("testcase")],
+                             ["step 0 index_cache_write", "step 0 index_cache_gather", "step 0 index_logits_decode"])
+            self.assertEqual(root.get("failures"), "2")
+            markdown = self.expect(MISMATCH, "bisect", *arguments, "--format", "md").stdout
+            self.assertIn("### dsakit bisect: FAIL", markdown)
+            self.assertRegex(markdown, r"(?m)^reproduce: dsakit replay")
+            numbers = set()
+            collect(self.bisection(MISMATCH, *arguments), numbers)
+            for line in markdown.splitlines():
+                for token in number_tokens(line.replace("### ", "")):
+                    self.assertIn(token, numbers, line)
+
+    def test_reproduce_repeats_the_rules(self):
+        gate = "k_scale=exact,budget=1:0.5"
+        done = self.expect(MISMATCH, "bisect", self.file("wrong"), "--gate", gate)
+        self.assertIn("first wrong operation: index_logits_decode", done.stdout)
+        for command in ("reproduce", "next"):
+            words = shlex.split(re.search(rf"^{command}: (.*)$", done.stdout, re.M).group(1))
+            self.assertEqual(words[words.index("--gate") + 1], gate)
+        words = shlex.split(re.search(r"^reproduce: (.*)$", done.stdout, re.M).group(1))
+        self.expect(MISMATCH, *words[1:])
+        words = shlex.split(re.search(r"^next: (.*)$", done.stdout, re.M).group(1))
+        self.expect(PASS, *words[1:], cwd=self.folder)
+
+    def test_a_waived_failure_is_0_and_said(self):
+        waivers = self.folder / "waivers.json"
+        waivers.write_text(json.dumps({"waivers": [
+            {"operation": operation, "match": ".*", "reason": "known", "expires": "9999-12-31"}
+            for operation in ("index_cache_gather", "index_logits_decode")]}))
+        done = self.expect(PASS, "bisect", self.file("wrong"), "--waivers", waivers)
+        self.assertIn("4 failures are waived, not passed", done.stderr)
+        self.assertIn("verdict: waived", done.stdout)
+        self.assertEqual(len(self.bisection(PASS, self.file("wrong"), "--waivers", waivers)["waived"]), 4)
+
     def test_bad_input_is_2_no_device_is_77_a_refusing_kernel_is_3(self):
         self.expect_bad("bisect", self.folder / "none.h5", says=["none.h5"])
         self.expect_bad("bisect", self.file("sound"), "--contract", "page_sise=2", says=["page_sise"])
@@ -933,6 +1000,34 @@ class Shrink(CliTest):
         self.expect_bad("shrink", wrong, "-o", self.small(), "--operation", "index_logits_decode", "--seed", "1",
                         says=["--synthesize"])
         self.assertFalse(self.small().exists())
+
+    def test_what_no_kernel_takes_is_3(self):
+        # What was recorded is of bf16, and may differ here.
+        done = self.expect(KERNEL_FAILED, "shrink", self.file("unsupported"), "-o", self.small(),
+                           "--operation", "index_cache_write", "--gate", ".*=exact,budget=1000000:0.99")
+        self.assertIn("fp16", done.stderr)
+        self.assertFalse(self.small().exists())
+
+    def test_no_device_is_77(self):
+        for device in ("hip", "cuda"):
+            if dsakit("doctor", "--device", device).returncode != PASS:
+                self.expect(NOTHING_RAN, "shrink", self.file("wrong"), "-o", self.small(), "--operation",
+                            "index_logits_decode", "--device", device)
+        self.assertFalse(self.small().exists())
+
+    def test_gates_and_waivers_are_obeyed_and_repeated(self):
+        arguments = ("shrink", self.file("wrong"), "-o", self.small(), "--operation", "index_cache_gather")
+        done = self.expect(INCONCLUSIVE, *arguments, "--gate", "k_scale=exact,budget=1:0.5")
+        self.assertIn("nothing fails; nothing was written", done.stderr)
+        waivers = self.folder / "waivers.json"
+        waivers.write_text(json.dumps({"waivers": [{"operation": "index_cache_gather", "match": ".*",
+                                                    "reason": "known", "expires": "9999-12-31"}]}))
+        done = self.expect(INCONCLUSIVE, *arguments, "--waivers", waivers)
+        self.assertIn("nothing fails that is not waived", done.stderr)
+        done = self.expect(PASS, *arguments, "--gate", "k_scale=exact,budget=1:0.1")
+        self.assertIn("--gate k_scale=exact,budget=1:0.1", done.stdout)
+        words = shlex.split(re.search(r"^reproduce: (.*)$", done.stdout, re.M).group(1))
+        self.expect(MISMATCH, *words[1:])
 
     def test_an_interrupt_is_130_and_leaves_nothing(self):
         # Right, and seconds of work for host lanes.

@@ -42,6 +42,18 @@ int main(int argc, char** argv) {
   gather_only.operations.erase("index_logits_decode");
   gather_only.write(folder + "gather_only.h5");
 
+  TinyRecording other_operation = sound;
+  other_operation.operations.erase("index_cache_write");
+  other_operation.operations.erase("index_cache_gather");
+  other_operation.write(folder + "other_operation.h5");
+
+  std::string command = "dsakit record --config kimi-k3.1";
+  for (int i = 0; i < 12; ++i)
+    command += " --contract key" + std::to_string(i) + "=value";
+  TinyRecording long_command = gather_only;
+  long_command.provenance = {{"command", command}};
+  long_command.write(folder + "long_command.h5");
+
   TinyRecording other_contract = sound;
   other_contract.contract["index_k_floor"] = "2e-4";
   other_contract.write(folder + "other_contract.h5");

@@ -1,6 +1,9 @@
-// Writes a recording of many gigabytes whose operations are quick to replay: large_recording OUT
-// GIB Caches, logits and activations as a step of a large batch has them; outputs are the
-// reference's.
+// Writes a recording of many gigabytes whose operations are quick to replay:
+// large_recording OUT GIB [OPERATION]
+// Caches, logits and activations as a step of a large batch has them; outputs are the reference's.
+// With OPERATION (index_cache_write, topk, mla_cache_write, output_gate): that one alone, whose
+// tensors have GIB.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -30,42 +33,45 @@ const ContractValues kContract = {{"index_fp8_encoding", "e4m3fn"},
 
 class Step {
 public:
-  explicit Step(std::int64_t number)
-      : number_(number), random_(static_cast<unsigned>(number + 1)) {}
+  /// `times` as large as an operation of some ten megabytes.
+  Step(std::int64_t number, std::int64_t times)
+      : number_(number), times_(times), random_(static_cast<unsigned>(number + 1)) {}
 
   RecordedOperation mla_cache_write() {
     RecordedOperation op;
     op.inputs["kv_c"] = activations({kTokens, 512});
     op.inputs["k_pe"] = activations({kTokens, 64});
-    op.inputs["slot_mapping"] = slots(kMlaPages * 64);
-    op.inputs["mla_cache"] = bytes({kMlaPages, 64, 656});
+    op.inputs["slot_mapping"] = slots(kMlaPages * times_ * 64);
+    op.inputs["mla_cache"] = bytes({kMlaPages * times_, 64, 656});
     op.outputs["mla_cache"] = op.inputs["mla_cache"];
     return op;
   }
   RecordedOperation index_cache_write() {
     RecordedOperation op;
     op.inputs["index_k"] = activations({kTokens, 128});
-    op.inputs["slot_mapping"] = slots(kIndexPages * 64);
-    op.inputs["index_cache"] = bytes({kIndexPages, std::int64_t{64} * 132});
+    op.inputs["slot_mapping"] = slots(kIndexPages * times_ * 64);
+    op.inputs["index_cache"] = bytes({kIndexPages * times_, std::int64_t{64} * 132});
     op.outputs["index_cache"] = op.inputs["index_cache"];
     return op;
   }
   /// Wide rows of which little is used, as a batch with one long request has them.
   RecordedOperation topk() {
     RecordedOperation op;
-    op.inputs["logits"] = of(Dtype::float32, {256, 32768});
+    const std::int64_t rows = 256 * times_;
+    op.inputs["logits"] = of(Dtype::float32, {rows, 32768});
     for (std::int64_t i = 0; i < op.inputs["logits"].tensor.elements(); ++i)
       op.inputs["logits"].tensor.as<float>()[i] = normal_(random_);
-    op.inputs["row_lens"] = of(Dtype::int32, {256});
-    std::fill_n(op.inputs["row_lens"].tensor.as<std::int32_t>(), 256, 512);
-    op.outputs["topk_indices"] = of(Dtype::int32, {256, 64});
+    op.inputs["row_lens"] = of(Dtype::int32, {rows});
+    std::fill_n(op.inputs["row_lens"].tensor.as<std::int32_t>(), rows, 512);
+    op.outputs["topk_indices"] = of(Dtype::int32, {rows, 64});
     return op;
   }
   RecordedOperation output_gate() {
     RecordedOperation op;
-    op.inputs["attn_value"] = activations({512, 8192});
-    op.inputs["gate"] = activations({512, 8192});
-    op.outputs["attn_gated"] = of(Dtype::bfloat16, {512, 8192});
+    const Shape shape = {512 * times_, 8192};
+    op.inputs["attn_value"] = activations(shape);
+    op.inputs["gate"] = activations(shape);
+    op.outputs["attn_gated"] = of(Dtype::bfloat16, shape);
     return op;
   }
 
@@ -115,25 +121,35 @@ private:
   }
 
   std::int64_t number_;
+  std::int64_t times_;
   std::mt19937 random_;
   std::normal_distribution<float> normal_;
 };
 
-Status write(const std::string& path, std::int64_t wanted) {
+Status write(const std::string& path, std::int64_t wanted, const std::string& only) {
   auto writer = RecordingWriter::create(path);
   DSAKIT_TRY(writer);
   DSAKIT_TRY(writer->contract(kContract));
+  struct Made {
+    const char* name;
+    RecordedOperation (Step::*op)();
+    std::int64_t bytes; ///< of its tensors, about
+  };
+  constexpr std::int64_t kMiB = 1 << 20;
+  const Made all[] = {{"index_cache_write", &Step::index_cache_write, 66 * kMiB},
+                      {"topk", &Step::topk, 32 * kMiB},
+                      {"mla_cache_write", &Step::mla_cache_write, 82 * kMiB},
+                      {"output_gate", &Step::output_gate, 24 * kMiB}};
   std::int64_t number = 0;
   for (std::int64_t written = 0; written < wanted; ++number) {
-    Step step(number);
-    for (const auto& [name, op] : {std::pair{"index_cache_write", &Step::index_cache_write},
-                                   {"topk", &Step::topk},
-                                   {"mla_cache_write", &Step::mla_cache_write},
-                                   {"output_gate", &Step::output_gate}}) {
+    for (const auto& [name, op, size] : all) {
+      if (!only.empty() && only != name) continue;
+      Step step(number, only.empty() ? 1 : std::max<std::int64_t>(wanted / size, 1));
       const auto bytes = step.write(*writer, name, (step.*op)());
       DSAKIT_TRY(bytes);
       written += *bytes;
     }
+    if (!only.empty()) break;
   }
   return writer->commit();
 }
@@ -141,12 +157,13 @@ Status write(const std::string& path, std::int64_t wanted) {
 } // namespace
 
 int main(int count, char** arguments) {
-  if (count != 3) {
-    std::fputs("large_recording OUT GIB\n", stderr);
+  if (count < 3 || count > 4) {
+    std::fputs("large_recording OUT GIB [OPERATION]\n", stderr);
     return 2;
   }
   const Status status =
-      write(arguments[1], static_cast<std::int64_t>(std::atof(arguments[2]) * 0x1p30));
+      write(arguments[1], static_cast<std::int64_t>(std::atof(arguments[2]) * 0x1p30),
+            count == 4 ? arguments[3] : "");
   if (!status) std::fprintf(stderr, "%s\n", status.what().c_str());
   return status ? 0 : 2;
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Replays and compares a recording that does not fit the memory they may take.
-   tests/large/run.py BIN [GIB [FOLDER]]
-BIN holds dsakit and large_recording. Writes a recording of GIB (4) to FOLDER (.), replays it, compares it
-with itself and removes it. Exit 1: a verdict is not pass, or more than 1 GiB of memory was taken."""
+   tests/large/run.py BIN [GIB [FOLDER [OPERATION]]]
+BIN holds dsakit and large_recording. Writes a recording of GIB (4) to FOLDER (.), of many operations or of
+OPERATION alone, replays it, compares it with itself and removes it. Exit 1: a verdict is not pass, or more than 1 GiB of memory was taken."""
 import os
 import subprocess
 import sys
@@ -11,12 +11,12 @@ import time
 LIMIT = 1 << 30
 
 
-def main(bin, gib="4", folder="."):
+def main(bin, gib="4", folder=".", *operation):
     path = os.path.join(folder, "large.h5")
     dsakit = os.path.join(bin, "dsakit")
     wrong = 0
     try:
-        for command in ([os.path.join(bin, "large_recording"), path, gib],
+        for command in ([os.path.join(bin, "large_recording"), path, gib, *operation],
                         [dsakit, "replay", path], [dsakit, "compare", path, path]):
             started = time.monotonic()
             process = subprocess.Popen(command, stdout=subprocess.PIPE)
@@ -40,6 +40,6 @@ def main(bin, gib="4", folder="."):
 
 
 if __name__ == "__main__":
-    if not 2 <= len(sys.argv) <= 4:
+    if not 2 <= len(sys.argv) <= 5:
         sys.exit(__doc__)
     sys.exit(main(*sys.argv[1:]))

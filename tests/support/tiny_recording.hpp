@@ -19,7 +19,7 @@
 
 namespace dsakit::testing {
 
-/// Tensors in memory; change them, then write(). One step, number 0.
+/// Tensors in memory; change them, then write(). One step, number 0, and the operations of another.
 struct TinyRecording {
   ContractValues contract = {{"index_fp8_encoding", "e4m3fn"},
                              {"index_page_layout", "block_flat"},
@@ -29,6 +29,7 @@ struct TinyRecording {
                              {"index_k_floor", "1e-4"},
                              {"qmax", "448"}};
   harness::Attributes config = {};
+  harness::Attributes provenance = {};
   std::map<std::string, harness::RecordedOperation> operations;
 
   Tensor& input(const std::string& operation, const std::string& name) {
@@ -38,22 +39,30 @@ struct TinyRecording {
     return operations.at(operation).outputs.at(name).tensor;
   }
 
-  void write(const std::string& path) const {
+  void write(const std::string& path, const TinyRecording* next = nullptr) const {
     const auto check = [](const Status& status) { ASSERT_TRUE(status) << status.what(); };
     auto writer = harness::RecordingWriter::create(path);
     ASSERT_TRUE(writer) << writer.status().what();
     check(writer->contract(contract));
     if (!config.empty()) check(writer->config(config));
+    if (!provenance.empty()) check(writer->provenance(provenance));
+    add_step(*writer, 0);
+    if (next) next->add_step(*writer, 1);
+    check(writer->commit());
+  }
+
+private:
+  void add_step(harness::RecordingWriter& writer, std::int64_t step) const {
+    const auto check = [](const Status& status) { ASSERT_TRUE(status) << status.what(); };
     for (const Operation& known : kOperations) { // in causal order
       const auto operation = operations.find(std::string(known.name));
       if (operation == operations.end() || find_operation(known.name) != &known) continue;
-      const harness::OperationId id{0, operation->first};
+      const harness::OperationId id{step, operation->first};
       for (const auto& [name, tensor] : operation->second.inputs)
-        check(writer->add(harness::object_path(id, harness::Side::inputs, name), tensor));
+        check(writer.add(harness::object_path(id, harness::Side::inputs, name), tensor));
       for (const auto& [name, tensor] : operation->second.outputs)
-        check(writer->add(harness::object_path(id, harness::Side::outputs, name), tensor));
+        check(writer.add(harness::object_path(id, harness::Side::outputs, name), tensor));
     }
-    check(writer->commit());
   }
 };
 

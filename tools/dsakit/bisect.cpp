@@ -34,16 +34,20 @@ Result<harness::Bisection> run_bisect(BisectArguments& o) {
   o.bisect.host = o.device.host();
   o.bisect.time_limit_s = o.device.time_limit_s;
   o.bisect.kernel_library = o.device.kernel_library;
-  o.bisect.repeat = o.device.repeat();
-  if (!o.report.rules.empty())
-    o.bisect.repeat +=
-        (o.bisect.repeat.empty() ? "" : " ") + ("--rules " + harness::shell_word(o.report.rules));
+  o.bisect.repeat = joined(o.device.repeat(), o.report.rules.repeat());
   const int threads = o.report.threads > 0 ? o.report.threads : tbb::info::default_concurrency();
   const tbb::global_control limit(tbb::global_control::max_allowed_parallelism,
                                   static_cast<std::size_t>(threads));
   auto bisection = harness::bisect(o.bisect, *rules);
   if (bisection) bisection->environment.threads = threads;
   return bisection;
+}
+
+std::string contents_of(const harness::Bisection& found, const std::string& format) {
+  return format == "json"    ? harness::to_json(found)
+         : format == "junit" ? harness::to_junit(found)
+         : format == "md"    ? harness::to_markdown(found)
+                             : harness::to_text(found);
 }
 
 int fail(const Status& status) {
@@ -53,14 +57,16 @@ int fail(const Status& status) {
 
 int say_bisection(const Result<harness::Bisection>& bisection, const BisectArguments& o) {
   if (!bisection) return fail(bisection.status());
-  if (bisection->verdict == harness::Verdict::skipped) {
+  const bool nothing = bisection->verdict == harness::Verdict::skipped;
+  if (!nothing || o.report.format != "text") // a program still asks why
+    if (const Status written = print_report(contents_of(*bisection, o.report.format), o.report);
+        !written)
+      return fail(written);
+  say_waived(bisection->waived());
+  switch (bisection->verdict) {
+  case harness::Verdict::skipped:
     fail(bad_input(o.bisect.file + ": " + bisection->reason));
     return kExitNothingRan;
-  }
-  const std::string contents =
-      o.report.format == "json" ? harness::to_json(*bisection) : harness::to_text(*bisection);
-  if (const Status written = print_report(contents, o.report); !written) return fail(written);
-  switch (bisection->verdict) {
   case harness::Verdict::pass:
   case harness::Verdict::waived:
     return kExitPass;

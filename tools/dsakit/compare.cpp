@@ -32,8 +32,7 @@ Result<harness::Report> run_compare(CompareArguments& o) {
   const int threads = o.report.threads > 0 ? o.report.threads : tbb::info::default_concurrency();
   const tbb::global_control limit(tbb::global_control::max_allowed_parallelism,
                                   static_cast<std::size_t>(threads));
-  if (const std::string repeat = o.report.repeat(); !repeat.empty())
-    o.compare.repeat = repeat.substr(1);
+  o.compare.repeat = o.report.rules.repeat();
   o.compare.interrupted = &catch_interrupt();
   ProgressBar bar;
   o.compare.progress = bar.progress();

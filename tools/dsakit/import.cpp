@@ -54,6 +54,8 @@ int run_import(ImportArguments& arguments) {
   if (!summary->left_out.empty())
     std::printf("left out, since the manifest does not name them: %s\n",
                 joined(summary->left_out).c_str());
+  if (!summary->unknown.empty())
+    std::printf("kept, and read by nothing: %s\n", joined(summary->unknown).c_str());
   return kExitPass;
 }
 

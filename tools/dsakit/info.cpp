@@ -1,7 +1,9 @@
 // dsakit info: what a recording holds. Payloads are not read.
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <memory>
+#include <sstream>
 
 #include "dsakit/harness/recording.hpp"
 #include "dsakit/harness/text.hpp"
@@ -43,13 +45,12 @@ std::vector<std::string> pairs(const Attributes& values) {
   return words;
 }
 
-/// Each value on its own line, cut where it would wrap: provenance holds sentences.
+/// Each value from a line of its own on: provenance holds sentences, and a command to be repeated.
 void print_lines(const std::string& label, const Attributes& values) {
-  constexpr std::size_t kLongest = 76;
   std::string shown = label;
   for (const std::string& pair : pairs(values)) {
-    const bool cut = pair.size() > kLongest;
-    print_wrapped(shown, {cut ? pair.substr(0, kLongest - 3) + "..." : pair});
+    std::istringstream in(pair);
+    print_wrapped(shown, {std::istream_iterator<std::string>(in), {}});
     shown.clear();
   }
 }

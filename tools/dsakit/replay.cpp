@@ -34,8 +34,8 @@ std::string repeat(const ReplayArguments& o) {
   if (o.replay.rows != 0)
     add("--rows " + std::to_string(o.replay.rows) + " --seed " + std::to_string(o.replay.seed));
   if (o.replay.attribute) add("--attribute");
-  text += o.report.repeat();
-  return text.starts_with(' ') ? text.substr(1) : text;
+  if (const std::string rules = o.report.rules.repeat(); !rules.empty()) add(rules);
+  return text;
 }
 
 Result<harness::Report> run_replay(ReplayArguments& o) {

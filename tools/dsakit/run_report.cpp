@@ -68,16 +68,7 @@ void ReportOptions::add_to(CLI::App& verb) {
       ->capture_default_str();
   verb.add_option("-o,--output", output, "write the report to FILE, whole or not at all")
       ->type_name("FILE");
-  verb.add_option("--rules", rules, "gates in place of the built-in ones, for the operations named")
-      ->type_name("FILE|DIR");
-  verb.add_option("--gate", gates,
-                  "gate of the tensors that REGEX matches (TENSOR or OPERATION/TENSOR), before all "
-                  "rules: exact, derived or topk_set, then ,budget=COUNT:FRACTION ,l2=LIMIT "
-                  ",band=ACCUMULATION")
-      ->type_name("REGEX=GATE[,...]")
-      ->allow_extra_args(false);
-  verb.add_option("--waivers", waivers, "known failures, each with a reason and a last day")
-      ->type_name("FILE");
+  rules.add_to(verb);
   verb.add_option("--threads", threads,
                   "CPU threads at most; 0: one per core. Results do not "
                   "depend on it")
@@ -86,15 +77,6 @@ void ReportOptions::add_to(CLI::App& verb) {
   verb.add_flag("-v,--verbose", verbose,
                 "a table for each of several files, all lines of a failing one, samples, and why a "
                 "kernel was not taken");
-}
-
-std::string ReportOptions::repeat() const {
-  std::string text;
-  if (!rules.empty()) text += " --rules " + shell_word(rules);
-  for (const std::string& gate : gates)
-    text += " --gate " + shell_word(gate);
-  if (!waivers.empty()) text += " --waivers " + shell_word(waivers);
-  return text;
 }
 
 dsakit::Result<Rules> prepare(const ReportOptions& options,
@@ -108,12 +90,13 @@ dsakit::Result<Rules> prepare(const ReportOptions& options,
       return dsakit::bad_input(options.output +
                                ": cannot write the report: " + std::strerror(errno));
   }
-  Rules rules = Rules::built_in();
-  if (!options.rules.empty()) DSAKIT_TRY(rules.replace_from(options.rules));
-  for (const std::string& gate : options.gates)
-    DSAKIT_TRY(rules.add_override(gate));
-  if (!options.waivers.empty()) DSAKIT_TRY(rules.waivers.add_file(options.waivers));
-  return rules;
+  return options.rules.load();
+}
+
+void say_waived(std::int64_t failures) {
+  if (failures > 0)
+    complain(std::to_string(failures) + (failures == 1 ? " failure is" : " failures are") +
+             " waived, not passed");
 }
 
 int finish(const dsakit::Result<Report>& report, const ReportOptions& options) {
@@ -131,9 +114,7 @@ int finish(const dsakit::Result<Report>& report, const ReportOptions& options) {
     }
   for (const ReportFile& file : report->files)
     if (file.bad_input) complain(file.reason);
-  if (const auto waived = report->summary().waived; waived > 0)
-    complain(std::to_string(waived) + (waived == 1 ? " failure is" : " failures are") +
-             " waived, not passed");
+  say_waived(report->summary().waived);
   if (code == kExitNothingRan) complain("nothing ran");
   return code;
 }

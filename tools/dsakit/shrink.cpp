@@ -13,6 +13,7 @@
 #include "device_options.hpp"
 #include "dsakit/optimized/kernel.hpp"
 #include "exit_codes.hpp"
+#include "rule_options.hpp"
 #include "verbs.hpp"
 
 namespace {
@@ -22,7 +23,7 @@ using namespace dsakit;
 struct ShrinkArguments {
   DeviceOptions device;
   harness::ShrinkOptions shrink;
-  std::string rules;
+  RuleOptions rules;
   int threads = 0;
 };
 
@@ -44,8 +45,8 @@ void show_progress(std::int64_t trials, std::int64_t bytes) {
 
 Result<harness::Shrunk> run_shrink(ShrinkArguments& o) {
   DSAKIT_TRY(optimized::forced_kernel());
-  harness::Rules rules = harness::Rules::built_in();
-  if (!o.rules.empty()) DSAKIT_TRY(rules.replace_from(o.rules));
+  auto rules = o.rules.load();
+  DSAKIT_TRY(rules);
   auto overrides = o.device.overrides();
   DSAKIT_TRY(overrides);
   o.shrink.overrides = std::move(*overrides);
@@ -53,16 +54,13 @@ Result<harness::Shrunk> run_shrink(ShrinkArguments& o) {
   o.shrink.host = o.device.host();
   o.shrink.time_limit_s = o.device.time_limit_s;
   o.shrink.kernel_library = o.device.kernel_library;
-  o.shrink.repeat = o.device.repeat();
-  if (!o.rules.empty())
-    o.shrink.repeat +=
-        (o.shrink.repeat.empty() ? "" : " ") + ("--rules " + harness::shell_word(o.rules));
+  o.shrink.repeat = joined(o.device.repeat(), o.rules.repeat());
   const int threads = o.threads > 0 ? o.threads : tbb::info::default_concurrency();
   const tbb::global_control limit(tbb::global_control::max_allowed_parallelism,
                                   static_cast<std::size_t>(threads));
   const bool terminal = isatty(STDERR_FILENO);
   auto shrunk =
-      harness::shrink(o.shrink, rules, terminal ? show_progress : harness::ShrinkProgress{});
+      harness::shrink(o.shrink, *rules, terminal ? show_progress : harness::ShrinkProgress{});
   if (terminal) std::fprintf(stderr, "\r\033[K");
   return shrunk;
 }
@@ -115,9 +113,7 @@ void add_shrink(CLI::App& app, int& exit_code) {
       ->needs(synthesize)
       ->capture_default_str();
   o.device.add_to(*verb);
-  verb->add_option("--rules", o.rules,
-                   "gates in place of the built-in ones, for the operations named")
-      ->type_name("FILE|DIR");
+  o.rules.add_to(*verb);
   verb->add_option("--threads", o.threads, "CPU threads at most; 0: one per core")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();

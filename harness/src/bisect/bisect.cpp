@@ -72,9 +72,7 @@ std::string first_axis(const OperationData& data, const std::string& output) {
   return "rows";
 }
 
-WrongRows rows_of(const Judged& judged, const std::string& axis) {
-  const Comparison& comparison = judged.comparison;
-  const Shape& shape = judged.want.tensor.shape;
+WrongRows rows_of(const Comparison& comparison, const Shape& shape, const std::string& axis) {
   std::set<std::int64_t> wrong;
   for (const std::int64_t flat : comparison.wrong)
     wrong.insert(coordinates(shape, flat)[0]);
@@ -101,16 +99,19 @@ Result<std::optional<WrongRows>> find_rows(const BisectOptions& options, Rules& 
   DSAKIT_TRY(tensors);
   KernelRunner kernels(options.device, options.host, options.time_limit_s, options.kernel_library);
   DSAKIT_TRY(kernels.open());
-  const Trial trial(overrides, rules, kernels);
+  const Trial trial(*reader, overrides, rules, kernels);
   const OperationData data{id, contract, *tensors, reader->config()};
-  for (const Pair& pair : trial.pairs(data)) {
+  const auto pairs = pairs_of(data, overrides);
+  DSAKIT_TRY(pairs);
+  for (const Pair& pair : *pairs) {
     if (pair.tensor != line.tensor || name(pair.got) != line.subject ||
         name(pair.want) != line.against)
       continue;
     const auto outcome = trial.run(data, pair);
     DSAKIT_TRY(outcome);
-    if (outcome->judged && !outcome->judged->comparison.wrong.empty())
-      return std::optional(rows_of(*outcome->judged, first_axis(data, pair.output)));
+    if (outcome->comparison && !outcome->comparison->wrong.empty())
+      return std::optional(
+          rows_of(*outcome->comparison, outcome->shape, first_axis(data, pair.output)));
   }
   return none;
 }
@@ -128,6 +129,33 @@ ReplayOptions replay_options(const BisectOptions& options, ReplayMode mode) {
   return replay;
 }
 
+/// The operations, and the lines that tell of the wrong ones.
+void take_lines(const Report& fed, Bisection& result) {
+  std::map<std::pair<std::int64_t, std::string>, std::size_t> places;
+  std::vector<Report> of_operation;
+  std::set<std::pair<std::int64_t, std::string>> told;
+  for (const ReportLine& line : fed.lines) {
+    const std::pair operation(line.step, line.operation);
+    const auto [place, is_new] = places.emplace(operation, of_operation.size());
+    if (is_new) of_operation.emplace_back();
+    of_operation[place->second].lines.push_back(line);
+    if (line.verdict == Verdict::waived) result.waived_lines.push_back(line);
+    if (!is_wrong(line) || !told.insert(operation).second) continue;
+    if (result.first)
+      result.others.push_back(line);
+    else
+      result.first = line;
+  }
+  for (const ReportLine& line : fed.lines)
+    if (!result.first && line.verdict == Verdict::unsupported) result.first = line;
+  for (const Report& report : of_operation) {
+    const Verdict verdict = report.verdict();
+    const auto line = std::find_if(report.lines.begin(), report.lines.end(),
+                                   [&](const ReportLine& each) { return each.verdict == verdict; });
+    result.judged.push_back({line->step, line->operation, verdict, line->reason});
+  }
+}
+
 Result<Bisection> judge_file(const BisectOptions& options, Rules& rules) {
   const auto fed = replay(replay_options(options, ReplayMode::fed), rules);
   DSAKIT_TRY(fed);
@@ -141,20 +169,14 @@ Result<Bisection> judge_file(const BisectOptions& options, Rules& rules) {
   result.reason = fed->files[0].reason;
   result.operations = fed->summary().operations;
 
-  std::set<std::pair<std::int64_t, std::string>> told;
-  for (const ReportLine& line : fed->lines) {
-    if (!is_wrong(line) || !told.emplace(line.step, line.operation).second) continue;
-    if (result.first)
-      result.others.push_back(line);
-    else
-      result.first = line;
-  }
+  take_lines(*fed, result);
   if (result.first) {
     auto rows = find_rows(options, rules, *result.first);
     DSAKIT_TRY(rows);
     result.rows = *rows;
     result.reproduce = result.first->reproduce;
-    if (find_adapter(result.first->operation)) // shrink takes no whole layer
+    // shrink takes no whole layer, and what no kernel takes does not fail.
+    if (find_adapter(result.first->operation) && is_wrong(*result.first))
       result.next =
           next_command(result.environment, options, options.file, result.first->operation);
   }
@@ -163,6 +185,7 @@ Result<Bisection> judge_file(const BisectOptions& options, Rules& rules) {
     DSAKIT_TRY(chained);
     result.growth = growth_of(*fed, *chained);
   }
+  result.warnings = rules.unused();
   return result;
 }
 
@@ -177,6 +200,12 @@ std::string next_command(const Environment& environment, const BisectOptions& op
                          const std::string& file, const std::string& operation) {
   return command(environment, "shrink", file, operation,
                  "-o small.h5" + (options.repeat.empty() ? "" : " " + options.repeat));
+}
+
+std::int64_t Bisection::waived() const {
+  return std::ssize(waived_lines) +
+         std::count_if(partings.begin(), partings.end(),
+                       [](const Parting& parting) { return !parting.waived.empty(); });
 }
 
 Result<Bisection> bisect(const BisectOptions& options, Rules& rules) {

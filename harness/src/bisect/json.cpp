@@ -13,20 +13,20 @@ Json text_or_null(const std::string& text) {
 }
 
 /// JSON has no NaN and no infinity: null, and the text beside it under NAME_text.
-void put(Json& object, const std::string& key, double value) {
+void set_key(Json& object, const std::string& key, double value) {
   object[key] = std::isfinite(value) ? Json(value) : Json(nullptr);
   if (!std::isfinite(value))
     object[key + "_text"] = std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
 
-void put(Json& object, const std::string& key, const std::optional<Sample>& sample) {
+void set_key(Json& object, const std::string& key, const std::optional<Sample>& sample) {
   object[key] = nullptr;
   if (!sample) return;
-  put(object, key, sample->value);
+  set_key(object, key, sample->value);
   object[key + "_hex"] = sample->hex;
 }
 
-void put(Json& object, const std::string& key, const std::optional<bool>& value) {
+void set_key(Json& object, const std::string& key, const std::optional<bool>& value) {
   object[key] = value ? Json(*value) : Json(nullptr);
 }
 
@@ -37,10 +37,10 @@ Json rows_json(const WrongRows& rows) {
 
 Json growth_json(const Growth& growth) {
   Json object = {{"step", growth.step}, {"operation", growth.operation}, {"tensor", growth.tensor}};
-  put(object, "fed_abs", growth.fed_abs);
-  put(object, "fed_used", growth.fed_used);
-  put(object, "chained_abs", growth.chained_abs);
-  put(object, "chained_used", growth.chained_used);
+  set_key(object, "fed_abs", growth.fed_abs);
+  set_key(object, "fed_used", growth.fed_used);
+  set_key(object, "chained_abs", growth.chained_abs);
+  set_key(object, "chained_used", growth.chained_used);
   object["moved"] = growth.moved;
   return object;
 }
@@ -50,10 +50,12 @@ Json parting_json(const Parting& parting) {
                  {"tensor", parting.tensor},     {"cause", name(parting.cause)},
                  {"elements", parting.elements}, {"mismatches", parting.mismatches}};
   object["first_at"] = parting.first_at.empty() ? Json(nullptr) : Json(parting.first_at);
-  put(object, "got", parting.got);
-  put(object, "want", parting.want);
-  put(object, "got_right", parting.got_right);
-  put(object, "want_right", parting.want_right);
+  set_key(object, "got", parting.got);
+  set_key(object, "want", parting.want);
+  set_key(object, "got_right", parting.got_right);
+  set_key(object, "want_right", parting.want_right);
+  object["gate"] = parting.gate;
+  object["waived"] = text_or_null(parting.waived);
   return object;
 }
 
@@ -70,17 +72,27 @@ std::string to_json(const Bisection& bisection) {
   document["host_arch"] = text_or_null(bisection.host_arch);
   document["environment"] = environment_json(bisection.environment);
   document["operations"] = bisection.operations;
+  document["judged"] = Json::array();
+  for (const JudgedOperation& judged : bisection.judged)
+    document["judged"].push_back({{"step", judged.step},
+                                  {"operation", judged.operation},
+                                  {"verdict", name(judged.verdict)},
+                                  {"reason", text_or_null(judged.reason)}});
   document["first"] = bisection.first ? line_json(*bisection.first) : Json(nullptr);
   document["rows"] = bisection.rows ? rows_json(*bisection.rows) : Json(nullptr);
   document["others"] = Json::array();
   for (const ReportLine& line : bisection.others)
     document["others"].push_back(line_json(line));
+  document["waived"] = Json::array();
+  for (const ReportLine& line : bisection.waived_lines)
+    document["waived"].push_back(line_json(line));
   document["growth"] = Json::array();
   for (const Growth& growth : bisection.growth)
     document["growth"].push_back(growth_json(growth));
   document["partings"] = Json::array();
   for (const Parting& parting : bisection.partings)
     document["partings"].push_back(parting_json(parting));
+  document["warnings"] = bisection.warnings;
   document["reproduce"] = text_or_null(bisection.reproduce);
   document["next"] = text_or_null(bisection.next);
   // A path need not be UTF-8; a report must not fail for it.

@@ -8,6 +8,7 @@
 #include "../replay/judge.hpp"
 #include "../replay/names.hpp"
 #include "../replay/overrides.hpp"
+#include "../replay/tie_band.hpp"
 #include "dsakit/harness/operations.hpp"
 
 namespace dsakit::harness {
@@ -35,8 +36,12 @@ public:
     result_.file = options_.file;
     result_.against = options_.against;
     result_.environment = capture_environment();
-    for (const OperationId& id : got_.operations())
+    std::int64_t step = -1;
+    for (const OperationId& id : got_.operations()) {
+      if (id.step != step) made_.clear(); // what a step before made is given to this one
+      step = id.step;
       if (find_adapter(id.operation) && has(want_, id)) DSAKIT_TRY(compare(id));
+    }
     finish();
     return std::move(result_);
   }
@@ -72,13 +77,21 @@ private:
     const auto want = want_.read(id, contract);
     DSAKIT_TRY(want);
     ++result_.operations;
+    const std::size_t partings = result_.partings.size();
     for (const auto& [name, tensor] : got->inputs)
       if (const auto other = want->inputs.find(name); other != want->inputs.end())
         DSAKIT_TRY(compare_input(id, name, tensor.tensor, other->second.tensor));
     for (const auto& [name, tensor] : got->outputs) {
       made_.insert(output_of(name, tensor.attributes));
-      if (want->outputs.contains(name)) DSAKIT_TRY(compare_output(id, contract, name, *got, *want));
+      if (!want->outputs.contains(name)) continue;
+      waived(id.operation, name, Verdict::pass); // a waiver that meets no failure can go
+      DSAKIT_TRY(compare_output(id, contract, name, *got, *want));
     }
+    Verdict verdict = Verdict::pass;
+    for (std::size_t i = partings; i < result_.partings.size(); ++i)
+      if (verdict != Verdict::fail)
+        verdict = result_.partings[i].waived.empty() ? Verdict::fail : Verdict::waived;
+    result_.judged.push_back({id.step, id.operation, verdict, {}});
     return {};
   }
 
@@ -94,6 +107,7 @@ private:
     DSAKIT_TRY(same_form(id, Side::inputs, name, got, want));
     if (got.bytes == want.bytes || made_.contains(maker_of(name))) return {};
     Parting parting{id.step, id.operation, name, Parting::Cause::given, got.elements()};
+    parting.gate = harness::name(Gate::exact);
     const std::size_t size = size_of(got.dtype);
     for (std::int64_t i = 0; i < got.elements(); ++i) {
       const std::size_t at = static_cast<std::size_t>(i) * size;
@@ -141,13 +155,19 @@ private:
     DSAKIT_TRY(b);
     const auto rule = rules_.find(id.operation, tensor, name(Producer::Kind::recorded));
     DSAKIT_TRY(rule);
-    const Case both{output_of(tensor, ours.attributes), (*rule)->gate, *a, *b};
+    Case both{output_of(tensor, ours.attributes), (*rule)->gate, *a, *b, (*rule)->limits};
+    const auto got_band = tie_band({got_, overrides_}, of_got.data(), **rule);
+    DSAKIT_TRY(got_band);
+    const auto want_band = tie_band({want_, overrides_}, of_want.data(), **rule);
+    DSAKIT_TRY(want_band);
+    if (!got_band->empty()) both.got.band = &*got_band;
+    if (!want_band->empty()) both.want.band = &*want_band;
     const auto plain = judge(both, of_got);
     DSAKIT_TRY(plain);
-    if (plain->comparison.passes()) return {};
+    if (passes(plain->comparison, both.limits)) return {};
     const auto explained = judge(both, of_got, &of_want);
     DSAKIT_TRY(explained);
-    const bool by_itself = !explained->comparison.passes();
+    const bool by_itself = !passes(explained->comparison, both.limits);
     const Comparison& shown = by_itself ? explained->comparison : plain->comparison;
 
     Parting parting{id.step,        id.operation,
@@ -156,18 +176,31 @@ private:
     if (shown.first) {
       parting.first_at = coordinates(ours.tensor.shape, *shown.first);
       parting.got =
-          Sample{element(plain->got.tensor, *shown.first), hex(plain->got.tensor, *shown.first)};
-      parting.want =
-          Sample{element(plain->want.tensor, *shown.first), hex(plain->want.tensor, *shown.first)};
+          Sample{element(*plain->got.tensor, *shown.first), hex(*plain->got.tensor, *shown.first)};
+      parting.want = Sample{element(*plain->want.tensor, *shown.first),
+                            hex(*plain->want.tensor, *shown.first)};
     }
-    const auto got_right = is_right(both.output, tensor, *a, of_got);
+    const auto got_right = is_right(both.output, tensor, both.got, of_got);
     DSAKIT_TRY(got_right);
-    const auto want_right = is_right(both.output, tensor, *b, of_want);
+    const auto want_right = is_right(both.output, tensor, both.want, of_want);
     DSAKIT_TRY(want_right);
     parting.got_right = *got_right;
     parting.want_right = *want_right;
+    parting.gate = name(both.gate);
+    parting.waived = waived(id.operation, tensor, Verdict::fail);
     result_.partings.push_back(std::move(parting));
     return {};
+  }
+
+  /// Until when and why, if a waiver names it.
+  std::string waived(const std::string& operation, const std::string& tensor, Verdict verdict) {
+    ReportLine line;
+    line.operation = operation;
+    line.tensor = tensor;
+    line.subject = line.against = name(Producer::Kind::recorded);
+    line.verdict = verdict;
+    rules_.waivers.apply(line);
+    return line.verdict == Verdict::waived ? line.reason : "";
   }
 
   Result<bool> is_right(const std::string& output, const std::string& tensor,
@@ -175,9 +208,10 @@ private:
     const Producer oracle{Producer::Kind::reference};
     const auto rule = rules_.find(reference.data().id.operation, tensor, name(oracle.kind));
     DSAKIT_TRY(rule);
-    const auto judged = judge({output, (*rule)->gate, oracle, producer}, reference);
+    const auto judged =
+        judge({output, (*rule)->gate, oracle, producer, (*rule)->limits}, reference);
     DSAKIT_TRY(judged);
-    return judged->comparison.passes();
+    return passes(judged->comparison, (*rule)->limits);
   }
 
   void finish() {
@@ -185,12 +219,19 @@ private:
       result_.verdict = Verdict::skipped;
       result_.reason = "no operation of both files is one that this version replays";
     }
+    result_.warnings = rules_.unused();
     if (result_.partings.empty()) return;
-    result_.verdict = Verdict::fail;
+    const bool all_waived = result_.waived() == std::ssize(result_.partings);
+    result_.verdict = all_waived ? Verdict::waived : Verdict::fail;
+    if (all_waived) return;
+    const std::string again = forced_kernel_word(result_.environment) + "dsakit bisect " +
+                              shell_word(options_.file) + " --against " +
+                              shell_word(options_.against);
+    result_.reproduce = options_.repeat.empty() ? again : again + " " + options_.repeat;
     // The file to look at: the first that the reference contradicts.
     const auto made =
         std::find_if(result_.partings.begin(), result_.partings.end(), [](const Parting& p) {
-          return !p.got_right.value_or(true) || !p.want_right.value_or(true);
+          return p.waived.empty() && (!p.got_right.value_or(true) || !p.want_right.value_or(true));
         });
     if (made == result_.partings.end()) return;
     const std::string& wrong = *made->got_right ? options_.against : options_.file;

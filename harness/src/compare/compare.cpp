@@ -250,34 +250,34 @@ bool passes(const Comparison& comparison, const Limits& limits) {
 
 namespace {
 
-Block block_of(const Values& got, const Values& want, const Mask& mask) {
-  Block block{got.tensor.bytes.data(), want.tensor.bytes.data(), got.tensor.elements()};
+Block block_of(const Elements& got, const Elements& want, const Mask& mask) {
+  Block block{got.tensor->bytes.data(), want.tensor->bytes.data(), got.tensor->elements()};
   block.mask = mask.empty() ? nullptr : mask.data();
   return block;
 }
 
-Comparison compare(Gate gate, const Values& want, const Block& block) {
-  Comparer comparer(gate, want.tensor.dtype, want.tensor.shape);
+Comparison compare(Gate gate, const Elements& want, const Block& block) {
+  Comparer comparer(gate, want.tensor->dtype, want.tensor->shape);
   comparer.add(block);
   return comparer.finish();
 }
 
 } // namespace
 
-Comparison compare_exact(const Values& got, const Values& want, const Mask& mask) {
+Comparison compare_exact(const Elements& got, const Elements& want, const Mask& mask) {
   return compare(Gate::exact, want, block_of(got, want, mask));
 }
 
-Comparison compare_derived(const Values& got, const Values& want, const std::vector<double>& bound,
-                           const Mask& mask) {
+Comparison compare_derived(const Elements& got, const Elements& want,
+                           const std::vector<double>& bound, const Mask& mask) {
   Block block = block_of(got, want, mask);
   block.bound = bound.data();
-  block.got_unrounded = got.unrounded.empty() ? nullptr : got.unrounded.data();
-  block.want_unrounded = want.unrounded.empty() ? nullptr : want.unrounded.data();
+  block.got_unrounded = got.unrounded ? got.unrounded->data() : nullptr;
+  block.want_unrounded = want.unrounded ? want.unrounded->data() : nullptr;
   return compare(Gate::derived, want, block);
 }
 
-Comparison compare_valid(const Values& got, const Values& want, const Mask& valid,
+Comparison compare_valid(const Elements& got, const Elements& want, const Mask& valid,
                          const Mask& mask) {
   Block block = block_of(got, want, mask);
   block.valid = valid.data();

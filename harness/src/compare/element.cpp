@@ -18,6 +18,37 @@ double Values::at(std::int64_t i) const {
   return unrounded.empty() ? element(tensor, i) : unrounded[static_cast<std::size_t>(i)];
 }
 
+namespace {
+
+std::shared_ptr<const Tensor> not_owned(const Tensor& tensor) {
+  return {std::shared_ptr<const Tensor>(), &tensor};
+}
+
+std::shared_ptr<const Tensor> as_dtype(const Tensor& tensor, Dtype dtype) {
+  if (tensor.dtype == dtype) return not_owned(tensor);
+  auto seen = std::make_shared<Tensor>(tensor);
+  seen->dtype = dtype;
+  return seen;
+}
+
+} // namespace
+
+Elements::Elements(const Values& values)
+    : tensor(not_owned(values.tensor)),
+      unrounded(values.unrounded.empty() ? nullptr : &values.unrounded) {}
+
+Elements::Elements(const Tensor& stored) : tensor(not_owned(stored)) {}
+
+Elements Elements::as(const Tensor& stored, Dtype dtype) {
+  Elements elements(stored);
+  elements.tensor = as_dtype(stored, dtype);
+  return elements;
+}
+
+double Elements::at(std::int64_t i) const {
+  return unrounded ? (*unrounded)[static_cast<std::size_t>(i)] : element(*tensor, i);
+}
+
 double element(const Tensor& tensor, std::int64_t i) {
   double value = 0;
   decode(tensor.dtype, at(tensor, i), 1, &value);

@@ -106,7 +106,7 @@ private:
     const auto b = new_.read(after);
     DSAKIT_TRY(b);
     if (a->tensor.bytes == b->tensor.bytes) return {};
-    const Comparison c = compare_exact({b->tensor, {}}, {a->tensor, {}}, {});
+    const Comparison c = compare_exact(Elements(b->tensor), Elements(a->tensor), {});
     char worst[32];
     std::snprintf(worst, sizeof worst, "%.3g", c.worst_abs);
     text_ += after.object + ": " + std::to_string(c.mismatches) + " of " +

@@ -2,6 +2,7 @@
 
 #include "../recording/atomic_file.hpp"
 #include "../recording/text.hpp"
+#include "../replay/names.hpp"
 #include "dsakit/core/operations.hpp"
 #include "dsakit/harness/contract_keys.hpp"
 #include "sources.hpp"
@@ -19,11 +20,6 @@ Status place(Draft& draft, const ImportOptions& options) {
   }
   return bad_input(options.input + ": found no metadata of a known producer (op = " +
                    in_quotes(draft.metadata("op")) + "), want --manifest");
-}
-
-/// Keys that a recording holds for each output, not in its contract.
-bool is_per_output(std::string_view key) {
-  return key == "accumulation" || key == "mla_scale_read";
 }
 
 /// `accumulation:logits` fills an attribute of that output in every step.
@@ -109,6 +105,28 @@ Status check_contracts(const Draft& draft, const std::string& path) {
   return {};
 }
 
+/// Space-separated.
+constexpr std::string_view kConfigKeys =
+    "fp8_encoding hidden_size index_head_dim index_k_norm_type index_num_heads index_topk "
+    "kv_lora_rank mscale_all_dim num_attention_heads num_heads output_gate page_size q_lora_rank "
+    "qk_nope_head_dim qk_rope_head_dim rms_norm_eps rope_factor rope_type softmax_scale "
+    "tensor_parallel_rank tensor_parallel_size use_fp4 v_head_dim";
+constexpr std::string_view kAttributes = "accumulation block_stride dcp_rank mla_scale_read output "
+                                         "page_offset producer reconstructed";
+
+/// A misspelt key is kept like any other: it has to be said.
+std::vector<std::string> unknown_keys(const Draft& draft) {
+  std::vector<std::string> unknown;
+  for (const auto& [key, value] : draft.config)
+    if (!is_one_of(kConfigKeys, key)) unknown.push_back("config: " + escaped(key));
+  for (const OperationId& id : draft.operations())
+    for (const Side side : {Side::inputs, Side::outputs})
+      for (const TensorInfo& info : draft.tensors(id, side))
+        for (const auto& [key, value] : info.attributes)
+          if (!is_one_of(kAttributes, key)) unknown.push_back(info.object + ": " + escaped(key));
+  return unknown;
+}
+
 } // namespace
 
 Result<ImportSummary> import_safetensors(const ImportOptions& options) {
@@ -131,6 +149,7 @@ Result<ImportSummary> import_safetensors(const ImportOptions& options) {
   DSAKIT_TRY(complete(draft));
   DSAKIT_TRY(draft.check());
   summary.left_out = draft.unplaced();
+  summary.unknown = unknown_keys(draft);
   DSAKIT_TRY(draft.write(options.output, options.deflate));
   return summary;
 }

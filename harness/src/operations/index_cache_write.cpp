@@ -41,7 +41,7 @@ public:
       return unsupported("scale_kind: found fp32, want ue8m0");
     const IndexPages& pages = contract->pages;
     const auto& inputs = data.tensors.inputs;
-    Tensor cache = inputs.at("index_cache").tensor;
+    const Tensor& cache = inputs.at("index_cache").tensor;
     const Tensor& index_k = inputs.at("index_k").tensor;
     const Tensor& slots = inputs.at("slot_mapping").tensor;
     const auto geometry = page_geometry(inputs.at("index_cache"), pages);
@@ -70,7 +70,7 @@ public:
 
     auto run = launch(device, params);
     DSAKIT_TRY(run);
-    DSAKIT_TRY(take_output(*run, "index_cache", *device_cache, std::move(cache)));
+    DSAKIT_TRY(take_output(*run, "index_cache", *device_cache, Tensor(cache.dtype, cache.shape)));
     return run;
   }
 };

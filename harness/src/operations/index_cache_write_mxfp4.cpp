@@ -40,7 +40,7 @@ public:
     const auto pages = parse_mxfp4_pages(data.contract);
     DSAKIT_TRY(pages);
     DSAKIT_TRY(need_bf16(data.contract));
-    Tensor cache = data.input("index_cache");
+    const Tensor& cache = data.input("index_cache");
     const Tensor& slots = data.input("slot_mapping");
     const auto geometry = page_geometry(data.tensors.inputs.at("index_cache"), *pages);
     DSAKIT_TRY(geometry);
@@ -66,7 +66,7 @@ public:
 
     auto run = launch(device, params);
     DSAKIT_TRY(run);
-    DSAKIT_TRY(take_output(*run, "index_cache", *device_cache, std::move(cache)));
+    DSAKIT_TRY(take_output(*run, "index_cache", *device_cache, Tensor(cache.dtype, cache.shape)));
     return run;
   }
 };

@@ -30,7 +30,7 @@ public:
     const auto contract = parse_mla_quant(data.contract);
     DSAKIT_TRY(contract);
     DSAKIT_TRY(need_bf16(data.contract));
-    Tensor cache = data.input("mla_cache");
+    const Tensor& cache = data.input("mla_cache");
     const auto kv_c = DeviceBuffer::upload(device, data.input("kv_c"));
     DSAKIT_TRY(kv_c);
     const auto k_pe = DeviceBuffer::upload(device, data.input("k_pe"));
@@ -39,7 +39,7 @@ public:
     DSAKIT_TRY(slots);
     const auto device_cache = DeviceBuffer::upload(device, cache);
     DSAKIT_TRY(device_cache);
-    const auto pages = mla_pages<std::uint8_t>(cache);
+    const auto pages = mla_pages<const std::uint8_t>(cache);
 
     optimized::MlaCacheWriteParams params{};
     params.kv_c = kv_c->as<std::uint16_t>();
@@ -58,7 +58,7 @@ public:
 
     auto run = launch(device, params);
     DSAKIT_TRY(run);
-    DSAKIT_TRY(take_output(*run, "mla_cache", *device_cache, std::move(cache)));
+    DSAKIT_TRY(take_output(*run, "mla_cache", *device_cache, Tensor(cache.dtype, cache.shape)));
     return run;
   }
 };

@@ -10,7 +10,7 @@
 namespace dsakit::harness {
 namespace {
 
-constexpr std::int64_t kPe = 64; // the last columns of qkv_a: k_pe, which no norm takes
+constexpr std::int64_t kPeColumns = 64; // the last columns of qkv_a: k_pe, which no norm takes
 
 class RmsNorm final : public OperationAdapter {
 public:
@@ -98,7 +98,7 @@ private:
     in.norm.eps = static_cast<float>(*parse_number(data.config.at("rms_norm_eps")));
     in.norm.weight = in.weight.data();
     in.norm.width = static_cast<std::int64_t>(in.weight.size());
-    in.first = qkv_a && last_ ? in.x->shape[1] - kPe - in.norm.width : 0;
+    in.first = qkv_a && last_ ? in.x->shape[1] - kPeColumns - in.norm.width : 0;
     in.columns.resize(static_cast<std::size_t>(in.rows * in.norm.width));
     reference::take_columns(in.x->as<std::uint16_t>(), in.rows, in.x->shape[1], in.first,
                             in.norm.width, in.columns.data());

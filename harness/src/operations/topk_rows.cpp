@@ -9,10 +9,10 @@
 namespace dsakit::harness {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
 /// NaN sorts below -infinity, which is the lowest value of a float: as a number below all.
-constexpr double kNan = -kInfinity;
+constexpr double kNan = -kUnbounded;
 constexpr double kMinusInfinity = std::numeric_limits<double>::lowest();
 
 /// The score as a number, moved by its band up (1), down (-1) or not at all (0); one that has no
@@ -20,9 +20,9 @@ constexpr double kMinusInfinity = std::numeric_limits<double>::lowest();
 double key(const TopkRow& row, std::int64_t i, double direction) {
   const double score = row.scores[i];
   const double band = row.band ? row.band[i] : 0;
-  if (!std::isfinite(band)) return direction * kInfinity;
+  if (!std::isfinite(band)) return direction * kUnbounded;
   if (std::isnan(score)) return kNan;
-  if (score == -kInfinity) return kMinusInfinity;
+  if (score == -kUnbounded) return kMinusInfinity;
   return score + direction * band;
 }
 

@@ -1,12 +1,12 @@
 #include "dsakit/harness/model_config.hpp"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <optional>
 
 #include "../import/json.hpp"
+#include "../recording/ordinary_file.hpp"
+#include "../recording/text.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -161,26 +161,19 @@ std::string resolve_cache_dtype(std::string_view cache_dtype) {
 }
 
 Result<reference::LayerConfig> read_model_config(const std::string& preset_or_path) {
-  constexpr std::size_t kLargest = 16 << 20;
+  constexpr std::uint64_t kLargest = 16 << 20;
   for (const auto& [name, json] : kPresets)
     if (preset_or_path == name) return layer_of(name, Json::parse(json));
-  std::ifstream file(preset_or_path, std::ios::binary);
-  std::string text;
-  for (char block[1 << 14]; text.size() < kLargest;) {
-    file.read(block, sizeof block);
-    if (file.gcount() == 0) break;
-    text.append(block, static_cast<std::size_t>(file.gcount()));
-  }
-  if (text.empty() || text.size() >= kLargest) {
-    std::string presets;
-    for (const std::string& name : model_presets())
-      presets += (presets.empty() ? "" : ", ") + name;
-    return bad_input(preset_or_path +
-                     ": found no readable file of at most 16 MiB, want a model's "
-                     "config.json or a preset: " +
-                     presets);
-  }
-  auto json = parse_json(preset_or_path, text, 32);
+  std::string want = "want a model's config.json of at most 16 MiB, or a preset: ";
+  for (const std::string& name : model_presets())
+    want += (want.ends_with(' ') ? "" : ", ") + name;
+  const auto size = size_of_ordinary_file(preset_or_path);
+  if (!size) return bad_input(size.status().what() + "; " + want);
+  if (*size > kLargest)
+    return bad_input(preset_or_path + ": found " + std::to_string(*size) + " bytes, " + want);
+  const auto text = read_text_file(preset_or_path);
+  DSAKIT_TRY(text);
+  auto json = parse_json(preset_or_path, *text, 32);
   if (!json) return json.status();
   const bool nested = json->is_object() && json->contains("text_config");
   return layer_of(preset_or_path, nested ? json->at("text_config") : *json);

@@ -109,6 +109,7 @@ inline constexpr TensorRule kTensorRules[] = {
 
     {"topk", "logits", "float32", "rows keys"},
     {"topk", "row_lens", "int32", "rows"},
+    {"topk", "logits_band", "float32", "rows keys"},
     {"topk", "topk_indices", "int32", "rows k"},
 
     {"topk", "dcp_scores", "float32", "rows k"},

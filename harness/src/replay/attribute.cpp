@@ -16,8 +16,8 @@ Result<std::optional<ReportAttribution>> attribute(const OperationAdapter& adapt
   if (c.gate != Gate::derived || points.empty() ||
       (!got_is_reference && c.want.kind != Producer::Kind::reference))
     return std::optional<ReportAttribution>();
-  const Values& exact = got_is_reference ? judged.got : judged.want;
-  const Values& other = got_is_reference ? judged.want : judged.got;
+  const Elements& exact = got_is_reference ? judged.got : judged.want;
+  const Elements& other = got_is_reference ? judged.want : judged.got;
   const Producer& producer = got_is_reference ? c.want : c.got;
   const auto bound = reference.bound(c.output, producer.accumulation);
   DSAKIT_TRY(bound);
@@ -29,7 +29,7 @@ Result<std::optional<ReportAttribution>> attribute(const OperationAdapter& adapt
     DSAKIT_TRY(outputs);
     return Values{std::move(outputs->at(c.output)), {}};
   };
-  const auto distance = [&](const Values& a, const Values& b) {
+  const auto distance = [&](const Elements& a, const Elements& b) {
     return compare_derived(a, b, **bound, (*expected)->mask);
   };
   const auto simulated = tier(std::nullopt);

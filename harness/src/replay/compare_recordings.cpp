@@ -236,12 +236,10 @@ private:
       ours->scales = find_scales(*got, name, output);
       theirs->scales = find_scales(*want, name, output);
       std::vector<double> band;
-      if ((*rule)->band) {
-        auto of_logits = tie_band(got_, reference.data(), *(*rule)->band, {});
-        DSAKIT_TRY(of_logits);
-        band = std::move(*of_logits);
-        ours->band = theirs->band = &band;
-      }
+      auto of_logits = tie_band({got_, as_recorded_}, reference.data(), **rule);
+      DSAKIT_TRY(of_logits);
+      band = std::move(*of_logits);
+      if (!band.empty()) ours->band = theirs->band = &band;
       const Case c{output, (*rule)->gate, *ours, *theirs, (*rule)->limits};
       const auto judged = judge(c, reference);
       DSAKIT_TRY(judged);
@@ -265,6 +263,8 @@ private:
   Rules& rules_;
   RecordingReader got_;
   RecordingReader want_;
+  const std::vector<ContractOverride> no_overrides_;
+  const Overrides as_recorded_{no_overrides_};
   Report report_;
 };
 

@@ -2,8 +2,8 @@
 
 #include <limits>
 
+#include "hints/assumption.hpp"
 #include "hints/failure.hpp"
-#include "hints/trial.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -33,11 +33,11 @@ Hint other_accumulation(const Case& c, ReferenceRun& reference) {
 std::vector<Hint> explanations(const OperationAdapter& adapter, const Failure& f,
                                ReferenceRun& reference) {
   std::vector<Hint> hints;
-  if (const auto trial = AssumptionTrial::of(adapter, f)) {
-    const OperationData data = trial->data();
+  if (const auto check = AssumptionCheck::of(adapter, f)) {
+    const OperationData data = check->data();
     for (const auto& assumptions : {other_contracts(data), other_inputs(data)})
       for (const Assumption& assumption : assumptions)
-        if (hints.size() < kMost && trial->explains(assumption))
+        if (hints.size() < kMost && check->explains(assumption))
           add(hints, whose(f.c) + " are " + assumption.hint);
   }
   add(hints, other_accumulation(f.c, reference));
@@ -55,9 +55,10 @@ std::string Hints::find(const Case& c, const Judged& judged) {
     return joined(hints);
   std::vector<Hint> hints;
   add(hints, differs_when_run_again(c));
-  for (const auto pattern : {selection, unwritten, logarithm, packed_codes, scales, rounding,
-                             factor, not_a_number, from_elsewhere, factor_of_each_line,
-                             one_place_of_each_page, one_group_of_heads, rows_of_more_than_k})
+  for (const auto pattern :
+       {selection, unwritten, logarithm, packed_codes, half_of_a_conversion, scales, rounding,
+        factor, not_a_number, from_elsewhere, factor_of_each_line, one_place_of_each_page,
+        one_group_of_heads, rows_of_more_than_k})
     if (hints.size() < kMost) add(hints, pattern(f));
   return joined(hints);
 }

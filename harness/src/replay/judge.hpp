@@ -59,11 +59,12 @@ struct Case {
   Limits limits = {}; ///< of the rule
 };
 
+/// Lives no longer than the producers' tensors and the reference: it looks at their elements.
 struct Judged {
   Comparison comparison;
   std::int64_t moved = 0; ///< left out, since the references differ there too
-  Values got;
-  Values want;
+  Elements got;
+  Elements want;
   std::vector<Axis> axes = {};
   std::optional<ReportQuantised> quantised = {}; ///< where something mismatches
   std::optional<ReportTies> ties = {};

@@ -12,7 +12,7 @@
 namespace dsakit::harness {
 namespace {
 
-constexpr std::int64_t kSlotsPerSplit = 512; // as sparse_attention alone
+constexpr std::int64_t kSlotsOfASplit = 512; // as sparse_attention alone
 
 constexpr const char* kOperationsOfALayer[] = {
     "qkv_a_proj",      "q_b_proj",       "kv_norm",           "index_q_proj",      "index_k_proj",
@@ -241,7 +241,7 @@ optimized::LayerConfig RecordedLayer::config() const {
   config.num_speculative_tokens =
       logits() == "index_logits_decode" ? longest_of(query_lens) - 1 : -1;
   config.attention_splits = static_cast<std::int32_t>(
-      std::clamp<std::int64_t>(config.index_topk / kSlotsPerSplit, 1, 64));
+      std::clamp<std::int64_t>(config.index_topk / kSlotsOfASplit, 1, 64));
   return config;
 }
 

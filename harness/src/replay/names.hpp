@@ -21,10 +21,20 @@ inline std::vector<std::string> split_names(std::string_view names) {
   return result;
 }
 
+/// `name` is one of them.
+inline bool is_one_of(std::string_view names, std::string_view name) {
+  const auto all = split_names(names);
+  return std::find(all.begin(), all.end(), name) != all.end();
+}
+
+/// Keys that a recording holds for each output, not in its contract.
+inline bool is_per_output(std::string_view key) {
+  return key == "accumulation" || key == "mla_scale_read";
+}
+
 /// The operation's outputs say `key` in a recording; false of an unknown operation.
 inline bool outputs_hold(const Operation* operation, std::string_view key) {
-  const auto keys = split_names(operation ? operation->output_attributes : "");
-  return std::find(keys.begin(), keys.end(), key) != keys.end();
+  return operation && is_one_of(operation->output_attributes, key);
 }
 
 inline bool has(const RecordingReader& reader, const OperationId& id) {

@@ -10,11 +10,6 @@
 namespace dsakit::harness {
 namespace {
 
-/// Keys that a recording holds for each output, not in its contract.
-bool is_per_output(std::string_view key) {
-  return key == "accumulation" || key == "mla_scale_read";
-}
-
 /// `o` is about `key` of that tensor, one of the tensors of `output`.
 bool applies(const ContractOverride& o, std::string_view key, const std::string& tensor,
              const std::string& output) {

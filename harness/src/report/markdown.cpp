@@ -2,12 +2,13 @@
 #include <algorithm>
 
 #include "format.hpp"
+#include "markdown_parts.hpp"
 
 namespace dsakit::harness {
 namespace {
 
-// A comment holds 65,536 characters; the rest is in the other formats.
-constexpr std::size_t kRows = 20;
+using markdown::kRows;
+
 constexpr std::size_t kCell = 200;
 constexpr std::size_t kDetails = 8000;
 
@@ -19,7 +20,54 @@ std::string cut(std::string text, std::size_t size) {
   return text.substr(0, size) + "...";
 }
 
-/// Text of one cell of a table, nothing in it is markup.
+/// Those that did not pass first, in order.
+std::string files(const Report& report) {
+  std::string text =
+      markdown::heading({"file", "operations", "compared", "wrong", "worst used", "result"});
+  std::vector<const ReportFile*> order;
+  for (const ReportFile& file : report.files)
+    order.push_back(&file);
+  std::stable_partition(order.begin(), order.end(),
+                        [](const ReportFile* file) { return failed(file->verdict); });
+  for (std::size_t i = 0; i < std::min(order.size(), kRows); ++i) {
+    const Summary summary = report.summary(order[i]->file);
+    text += markdown::row({order[i]->file, std::to_string(summary.operations),
+                           std::to_string(summary.comparisons), count(summary.mismatches),
+                           short_number(summary.worst_used), markdown::shown(order[i]->verdict)});
+  }
+  return text + (order.size() > kRows ? "\nMore files are in the other formats.\n" : "");
+}
+
+std::string not_passed(const Report& report) {
+  std::string text;
+  std::size_t rows = 0;
+  for (const ReportLine& line : report.lines) {
+    if (line.verdict == Verdict::pass || line.verdict == Verdict::skipped) continue;
+    if (++rows > kRows) continue;
+    text += markdown::row(
+        {line.file, std::to_string(line.step), line.operation, line.tensor,
+         line.subject + "/" + line.against, line.gate, short_number(line.used),
+         count(line.mismatches),
+         markdown::shown(line.verdict) + (line.reason.empty() ? "" : ": " + line.reason)});
+  }
+  if (text.empty()) return {};
+  return "\n" +
+         markdown::heading({"file", "step", "operation", "tensor", "compared", "gate", "used",
+                            "wrong", "result"}) +
+         text + (rows > kRows ? "\nMore of them are in the other formats.\n" : "");
+}
+
+std::string first_failure(const Report& report) {
+  const auto line = std::find_if(report.lines.begin(), report.lines.end(),
+                                 [](const ReportLine& l) { return failed(l.verdict); });
+  if (line == report.lines.end()) return {};
+  return "\n" + markdown::failure(*line);
+}
+
+} // namespace
+
+namespace markdown {
+
 std::string cell(const std::string& text) {
   std::string result;
   for (const char c : cut(text, kCell))
@@ -50,75 +98,38 @@ std::string shown(Verdict verdict) {
   return verdict == Verdict::fail ? "FAIL" : std::string(name(verdict));
 }
 
-/// Those that did not pass first, in order.
-std::string files(const Report& report) {
-  std::string text = heading({"file", "operations", "compared", "wrong", "worst used", "result"});
-  std::vector<const ReportFile*> order;
-  for (const ReportFile& file : report.files)
-    order.push_back(&file);
-  std::stable_partition(order.begin(), order.end(),
-                        [](const ReportFile* file) { return failed(file->verdict); });
-  for (std::size_t i = 0; i < std::min(order.size(), kRows); ++i) {
-    const Summary summary = report.summary(order[i]->file);
-    text += row({order[i]->file, std::to_string(summary.operations),
-                 std::to_string(summary.comparisons), count(summary.mismatches),
-                 short_number(summary.worst_used), shown(order[i]->verdict)});
-  }
-  return text + (order.size() > kRows ? "\nMore files are in the other formats.\n" : "");
-}
-
-std::string not_passed(const Report& report) {
-  std::string text;
-  std::size_t rows = 0;
-  for (const ReportLine& line : report.lines) {
-    if (line.verdict == Verdict::pass || line.verdict == Verdict::skipped) continue;
-    if (++rows > kRows) continue;
-    text += row({line.file, std::to_string(line.step), line.operation, line.tensor,
-                 line.subject + "/" + line.against, line.gate, short_number(line.used),
-                 count(line.mismatches),
-                 shown(line.verdict) + (line.reason.empty() ? "" : ": " + line.reason)});
-  }
-  if (text.empty()) return {};
-  return "\n" +
-         heading({"file", "step", "operation", "tensor", "compared", "gate", "used", "wrong",
-                  "result"}) +
-         text + (rows > kRows ? "\nMore of them are in the other formats.\n" : "");
-}
-
-/// A fence longer than any run of backticks inside.
 std::string fenced(const std::string& text) {
   std::string fence = "```";
   while (text.find(fence) != std::string::npos)
     fence += '`';
-  return fence + "\n" + text + fence + "\n";
+  return fence + "\n" + text + (text.ends_with('\n') ? "" : "\n") + fence + "\n";
 }
 
-std::string first_failure(const Report& report) {
-  const auto line = std::find_if(report.lines.begin(), report.lines.end(),
-                                 [](const ReportLine& l) { return failed(l.verdict); });
-  if (line == report.lines.end()) return {};
-  std::string text = cut(title(*line) + "\n" + details(*line, true), kDetails);
-  if (text.back() != '\n') text += '\n';
-  return "\n" + fenced(text);
+std::string failure(const ReportLine& line) {
+  return fenced(cut(title(line) + "\n" + details(line, true), kDetails));
 }
 
-} // namespace
+std::string warnings(const std::vector<std::string>& all) {
+  std::string text = all.empty() ? "" : "\n";
+  for (std::size_t i = 0; i < std::min(all.size(), kRows); ++i)
+    text += "- warning: " + cell(all[i]) + "\n";
+  return text;
+}
+
+} // namespace markdown
 
 std::string to_markdown(const Report& report) {
   const Summary summary = report.summary();
   std::string text =
-      "### dsakit " + report.verb + ": " + shown(report.verdict()) +
+      "### dsakit " + report.verb + ": " + markdown::shown(report.verdict()) +
       (report.partial ? " (PARTIAL: interrupted)" : "") + "\n\n" +
       plural(summary.comparisons, "comparison") + ", " + std::to_string(summary.passed) +
       " passed, " + std::to_string(summary.not_passed) + " not, " + std::to_string(summary.waived) +
-      " of them waived; dsakit " + cell(report.environment.version);
-  if (!report.device.empty()) text += " on " + cell(report.environment.device);
+      " of them waived; dsakit " + markdown::cell(report.environment.version);
+  if (!report.device.empty()) text += " on " + markdown::cell(report.environment.device);
   if (report.device == "host") text += ": a model of AMD lanes on this CPU, no AMD hardware";
   text += "\n\n" + files(report) + not_passed(report) + first_failure(report);
-  if (!report.warnings.empty()) text += "\n";
-  for (std::size_t i = 0; i < std::min(report.warnings.size(), kRows); ++i)
-    text += "- warning: " + cell(report.warnings[i]) + "\n";
-  return text;
+  return text + markdown::warnings(report.warnings);
 }
 
 } // namespace dsakit::harness

@@ -11,10 +11,10 @@
 namespace dsakit::harness {
 namespace {
 
-std::int32_t* int32_data(Tensor& tensor) {
+std::int32_t* ids_in(Tensor& tensor) {
   return tensor.as<std::int32_t>();
 }
-const std::int32_t* int32_data(const Tensor& tensor) {
+const std::int32_t* ids_in(const Tensor& tensor) {
   return tensor.as<std::int32_t>();
 }
 
@@ -29,7 +29,7 @@ std::set<std::int64_t> selected(const Problem& problem, std::int64_t positions) 
   std::set<std::int64_t> all;
   const auto note = [&](const Tensor& ids) {
     for (std::int64_t i = 0; i < ids.elements(); ++i)
-      if (const std::int32_t id = int32_data(ids)[i]; id >= 0 && id < positions) all.insert(id);
+      if (const std::int32_t id = ids_in(ids)[i]; id >= 0 && id < positions) all.insert(id);
   };
   if (const auto expected = find_adapter(problem.id.operation)->reference(problem.data()))
     for (const Expected& output : *expected)
@@ -44,7 +44,7 @@ Indices columns_with_slots(const Tensor& slots) {
   Indices columns;
   for (std::int64_t column = 0; column < slots.shape[1]; ++column)
     for (std::int64_t row = 0; row < slots.shape[0]; ++row)
-      if (int32_data(slots)[row * slots.shape[1] + column] >= 0) {
+      if (ids_in(slots)[row * slots.shape[1] + column] >= 0) {
         columns.push_back(column);
         break;
       }
@@ -62,15 +62,15 @@ ShrinkAxis prefill_keys() {
             Tensor& ks = smaller.input("ks");
             Tensor& ke = smaller.input("ke");
             const auto origin = [&](const Problem& of, std::int64_t row) {
-              return of.has("column_origin") ? int32_data(of.input("column_origin"))[row] : 0;
+              return of.has("column_origin") ? ids_in(of.input("column_origin"))[row] : 0;
             };
             std::int64_t columns = 1;
             for (std::int64_t row = 0; row < rows; ++row) {
-              int32_data(ks)[row] = before(kept, int32_data(p.input("ks"))[row]);
-              int32_data(ke)[row] = before(kept, int32_data(p.input("ke"))[row]);
+              ids_in(ks)[row] = before(kept, ids_in(p.input("ks"))[row]);
+              ids_in(ke)[row] = before(kept, ids_in(p.input("ke"))[row]);
               if (p.has("column_origin"))
-                int32_data(smaller.input("column_origin"))[row] = before(kept, origin(p, row));
-              columns = std::max<std::int64_t>(columns, int32_data(ke)[row] - origin(smaller, row));
+                ids_in(smaller.input("column_origin"))[row] = before(kept, origin(p, row));
+              columns = std::max<std::int64_t>(columns, ids_in(ke)[row] - origin(smaller, row));
             }
             for (auto& [name, recorded] : smaller.tensors.outputs) {
               const Tensor& old = p.tensors.outputs.at(name).tensor;
@@ -78,7 +78,7 @@ ShrinkAxis prefill_keys() {
               std::fill_n(logits.as<float>(), logits.elements(),
                           -std::numeric_limits<float>::infinity());
               for (std::int64_t row = 0; row < rows; ++row)
-                for (std::int64_t key = int32_data(ks)[row]; key < int32_data(ke)[row]; ++key)
+                for (std::int64_t key = ids_in(ks)[row]; key < ids_in(ke)[row]; ++key)
                   logits.as<float>()[row * columns + key - origin(smaller, row)] =
                       old.as<float>()[row * old.shape[1] + kept[static_cast<std::size_t>(key)] -
                                       origin(p, row)];
@@ -90,7 +90,7 @@ ShrinkAxis prefill_keys() {
           [](const Problem& p, const Place& place) {
             if (place.at.empty()) return Indices{};
             const std::int64_t origin =
-                p.has("column_origin") ? int32_data(p.input("column_origin"))[place.at[0]] : 0;
+                p.has("column_origin") ? ids_in(p.input("column_origin"))[place.at[0]] : 0;
             return Indices{place.at[1] + origin};
           }};
 }
@@ -106,7 +106,7 @@ ShrinkAxis scored_keys() {
             keep_extent(smaller, "keys", kept);
             Tensor& lens = smaller.input("row_lens");
             for (std::int64_t row = 0; row < lens.elements(); ++row)
-              int32_data(lens)[row] = before(kept, int32_data(lens)[row]);
+              ids_in(lens)[row] = before(kept, ids_in(lens)[row]);
             for (auto& [name, recorded] : smaller.tensors.outputs)
               if (output_of(name, recorded.attributes) == "topk_indices")
                 renumber(recorded.tensor, kept, keys, [](std::int64_t) { return true; });
@@ -165,7 +165,7 @@ std::optional<Problem> cut_row_ends(const Problem& problem, const Place& place) 
   keep_extent(smaller, "keys", all_of(keys));
   Tensor& lens = smaller.input("row_lens");
   for (std::int64_t row = 0; row < lens.elements(); ++row)
-    int32_data(lens)[row] = std::min(int32_data(lens)[row], static_cast<std::int32_t>(keys));
+    ids_in(lens)[row] = std::min(ids_in(lens)[row], static_cast<std::int32_t>(keys));
   return smaller;
 }
 
@@ -177,8 +177,8 @@ std::optional<Problem> blank_candidates(const Problem& problem, const Place&) {
   const auto wanted = selected(problem, std::numeric_limits<std::int32_t>::max());
   bool changes = false;
   for (std::int64_t i = 0; i < ids.elements(); ++i)
-    if (int32_data(ids)[i] >= 0 && !wanted.contains(int32_data(ids)[i])) {
-      int32_data(ids)[i] = -1;
+    if (ids_in(ids)[i] >= 0 && !wanted.contains(ids_in(ids)[i])) {
+      ids_in(ids)[i] = -1;
       scores.as<float>()[i] = -std::numeric_limits<float>::infinity();
       changes = true;
     }

@@ -29,10 +29,8 @@ std::optional<ByName> reference_of(const Problem& problem, const Pair& pair) {
 
 /// Empty where the operation derives none.
 std::vector<double> bound_of(const Problem& problem, const Pair& pair) {
-  const auto accumulation =
-      pair.accumulation.empty() ? Accumulation::exact : *parse_accumulation(pair.accumulation);
-  const auto bound =
-      find_adapter(problem.id.operation)->bound(data_of(problem, pair), pair.output, accumulation);
+  const auto bound = find_adapter(problem.id.operation)
+                         ->bound(data_of(problem, pair), pair.output, pair.accumulation);
   return bound ? *bound : std::vector<double>{};
 }
 

@@ -61,8 +61,8 @@ bool Reducer::accept(std::optional<Problem> candidate) {
 
 Place Reducer::place() const {
   Place place{pair_.output, {}};
-  if (outcome_.judged && outcome_.judged->comparison.first)
-    place.at = coordinates(outcome_.judged->want.tensor.shape, *outcome_.judged->comparison.first);
+  if (outcome_.comparison && outcome_.comparison->first)
+    place.at = coordinates(outcome_.shape, *outcome_.comparison->first);
   return place;
 }
 

@@ -1,10 +1,12 @@
 #include "dsakit/harness/shrink.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "../recording/atomic_file.hpp"
 #include "../replay/command.hpp"
 #include "../replay/names.hpp"
+#include "../replay/tie_band.hpp"
 #include "mend.hpp"
 #include "reducer.hpp"
 #include "scramble.hpp"
@@ -21,7 +23,7 @@ public:
       : options_(options), progress_(progress), reader_(std::move(reader)),
         overrides_(options.overrides),
         kernels_(options.device, options.host, options.time_limit_s, options.kernel_library),
-        trial_(overrides_, rules, kernels_) {}
+        trial_(reader_, overrides_, rules, kernels_) {}
 
   Result<Shrunk> run() {
     ReportFile used;
@@ -39,7 +41,8 @@ public:
       DSAKIT_TRY(reducer);
       if (*reducer) return reduce(id, **reducer);
     }
-    result_.not_written = "nothing fails";
+    if (!unsupported_.empty()) return unsupported(options_.input + ": " + unsupported_);
+    result_.not_written = waived_ ? "nothing fails that is not waived" : "nothing fails";
     return result_;
   }
 
@@ -52,16 +55,24 @@ private:
     DSAKIT_TRY(tensors);
     Problem problem{id, contract, reader_.config(), std::move(*tensors)};
     if (auto named = name_row_requests(problem, {})) problem = std::move(*named);
-    auto pairs = trial_.pairs(problem.data());
+    auto pairs = pairs_of(problem.data(), overrides_);
+    DSAKIT_TRY(pairs);
     if (options_.device == optimized::DeviceKind::host) // a model of lanes is slow
-      std::stable_partition(pairs.begin(), pairs.end(),
+      std::stable_partition(pairs->begin(), pairs->end(),
                             [](const Pair& pair) { return !pair.of_kernel(); });
-    for (const Pair& pair : pairs) {
+    for (const Pair& pair : *pairs) {
       auto outcome = trial_.run(problem.data(), pair);
       DSAKIT_TRY(outcome);
+      if (outcome->kernel_status.code() == Code::unsupported)
+        unsupported_ = outcome->kernel_status.what();
       if (!outcome->fails) continue;
+      if (outcome->kernel_status && trial_.waived(id, pair)) {
+        waived_ = true;
+        continue;
+      }
       result_.bytes_before = problem.bytes();
       keep_one_producer(problem, pair);
+      DSAKIT_TRY(keep_band(problem, pair));
       return std::optional<Reducer>(
           Reducer(trial_, pair, std::move(problem), std::move(*outcome), progress_));
     }
@@ -85,6 +96,21 @@ private:
       return false;
     });
     if (check(smaller)) problem = std::move(smaller);
+  }
+
+  /// The tie band of a top-k comes from the operation before it, which the small file has not.
+  Status keep_band(Problem& problem, const Pair& pair) const {
+    const auto band = trial_.band(problem.data(), pair);
+    DSAKIT_TRY(band);
+    if (band->empty() || problem.has(kLogitsBand)) return {};
+    const RecordedTensor& logits = problem.tensors.inputs.at("logits");
+    RecordedTensor off{Tensor(Dtype::float32, logits.tensor.shape), logits.axes, {}};
+    std::transform(band->begin(), band->end(), off.tensor.as<float>(), [](double value) {
+      const auto rounded = static_cast<float>(value);
+      return rounded < value ? std::nextafter(rounded, HUGE_VALF) : rounded;
+    });
+    problem.tensors.inputs[kLogitsBand] = std::move(off);
+    return {};
   }
 
   Result<Shrunk> reduce(const OperationId& id, Reducer& reducer) {
@@ -172,6 +198,8 @@ private:
   Overrides overrides_;
   KernelRunner kernels_;
   Trial trial_;
+  bool waived_ = false;     ///< something failed that a waiver names
+  std::string unsupported_; ///< why no kernel took it
   Shrunk result_;
 };
 

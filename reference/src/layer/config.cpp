@@ -83,7 +83,7 @@ double LayerConfig::softmax_scale() const {
 }
 
 Result<std::vector<std::string>> check_layer(const LayerConfig& config, const TopkBuffer& topk) {
-  if (!config.dsa) return bad_input(found("dsa_config", "none", "one: this is a DSA layer"));
+  if (!config.dsa) return unsupported(found("dsa_config", "none", "one: this is a DSA layer"));
   if (const auto ranks = config.parallel.prefill_context_parallel_size; ranks > 1)
     return unsupported(found("prefill_context_parallel_size", ranks, "1"));
   DSAKIT_TRY(check_sizes(config));

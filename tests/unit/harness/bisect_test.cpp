@@ -1,9 +1,11 @@
 // bisect: the first wrong operation, and where two recordings of one run part.
 #include <algorithm>
+#include <fstream>
 
 #include <nlohmann/json.hpp>
 
 #include "dsakit/harness/bisect.hpp"
+#include "hints_problem.hpp"
 #include "replay_fixture.hpp"
 #include "support/tiny_dense.hpp"
 #include "support/tiny_layer.hpp"
@@ -26,6 +28,25 @@ protected:
     }
     Rules rules = Rules::built_in();
     return harness::bisect(options, rules);
+  }
+
+  /// The same under rules of the caller's, and with options for `reproduce`.
+  Result<Bisection> bisect_with(Rules& rules, const std::string& repeat = {},
+                                bool against = false) const {
+    BisectOptions options;
+    options.file = path("a.h5");
+    options.repeat = repeat;
+    if (against) options.against = path("b.h5");
+    return harness::bisect(options, rules);
+  }
+
+  Rules waiving(const std::string& operation, const std::string& subject) const {
+    std::ofstream(path("waivers.json"))
+        << R"({"waivers": [{"operation": ")" << operation << R"(", "match": ".*", "subject": ")"
+        << subject << R"(", "reason": "known", "expires": "9999-12-31"}]})";
+    Rules rules = Rules::built_in();
+    EXPECT_TRUE(rules.waivers.add_file(path("waivers.json")));
+    return rules;
   }
 
   static Bisection take(const Result<Bisection>& result) {
@@ -150,7 +171,9 @@ TEST_F(BisectTest, RunsThatWereGivenDifferentInputs) {
   EXPECT_EQ(found.partings[0].mismatches, 1);
   EXPECT_EQ(found.partings[1].tensor, "gate");
   EXPECT_EQ(found.partings[1].cause, Parting::Cause::inputs);
-  EXPECT_EQ(found.reproduce, "") << "the reference contradicts neither";
+  EXPECT_EQ(found.reproduce, "dsakit bisect " + path("a.h5") + " --against " + path("b.h5"))
+      << "the reference contradicts neither";
+  EXPECT_EQ(found.next, "");
 }
 
 TEST_F(BisectTest, ContractsAndShapesMustBeTheSame) {
@@ -170,6 +193,140 @@ TEST_F(BisectTest, EveryNumberIsInTheJson) {
   EXPECT_EQ(json.at("first").at("operation"), "q_norm");
   EXPECT_EQ(json.at("rows").at("of"), 3);
   EXPECT_EQ(json.at("growth").size(), found.growth.size());
+}
+
+TEST_F(BisectTest, TheCommandsRepeatTheOptions) {
+  with_wrong_q_norm().write(path("a.h5"));
+  testing::tiny_dense().write(path("b.h5"));
+  Rules rules = Rules::built_in();
+  const std::string options = "--gate 'q=exact' --waivers w.json";
+  const Bisection found = take(bisect_with(rules, options));
+  EXPECT_EQ(found.reproduce, "dsakit replay " + path("a.h5") + " --operation q_norm " + options);
+  EXPECT_EQ(found.next,
+            "dsakit shrink " + path("a.h5") + " --operation q_norm -o small.h5 " + options);
+  const Bisection parted = take(bisect_with(rules, options, true));
+  EXPECT_EQ(parted.reproduce, found.reproduce);
+}
+
+TEST_F(BisectTest, AWaivedFailureIsListedAndIsNotTheFirst) {
+  const TinyRecording wrong = with_wrong_q_norm();
+  wrong.write(path("a.h5"));
+  Rules rules = waiving("q_norm", "reference");
+  Bisection found = take(bisect_with(rules));
+  ASSERT_TRUE(found.first) << "our kernel against what was recorded is not waived";
+  EXPECT_EQ(found.first->subject, "kernel");
+  EXPECT_EQ(found.waived(), 1);
+  EXPECT_EQ(found.waived_lines[0].subject, "reference");
+
+  std::ofstream(path("waivers.json")) << R"({"waivers": [{"operation": "q_norm", "match": ".*",
+      "reason": "known", "expires": "9999-12-31"}]})";
+  Rules all = Rules::built_in();
+  ASSERT_TRUE(all.waivers.add_file(path("waivers.json")));
+  found = take(bisect_with(all));
+  EXPECT_EQ(found.verdict, Verdict::waived);
+  EXPECT_FALSE(found.first);
+  EXPECT_EQ(found.waived(), 2);
+  EXPECT_NE(to_text(found).find("waived: q_norm, step 0: index_q_input"), std::string::npos)
+      << to_text(found);
+  EXPECT_LE(lines_of(to_text(found)), 25) << to_text(found);
+}
+
+TEST_F(BisectTest, AWaiverThatMetNoFailureIsAWarning) {
+  testing::tiny_dense().write(path("a.h5"));
+  testing::tiny_dense().write(path("b.h5"));
+  for (const bool against : {false, true}) {
+    Rules rules = waiving("q_norm", "recorded");
+    const Bisection found = take(bisect_with(rules, {}, against));
+    ASSERT_EQ(found.warnings.size(), 1u) << against;
+    EXPECT_NE(to_text(found).find("warning: "), std::string::npos);
+  }
+}
+
+TEST_F(BisectTest, AgainstObeysLimitsAndWaivers) {
+  with_wrong_q_norm().write(path("a.h5"));
+  testing::tiny_dense().write(path("b.h5"));
+  const auto parts = [&](const std::string& gate) {
+    Rules rules = Rules::built_in();
+    EXPECT_TRUE(rules.add_override(gate));
+    const auto partings = take(bisect_with(rules, {}, true)).partings;
+    return std::any_of(partings.begin(), partings.end(),
+                       [](const Parting& p) { return p.operation == "q_norm"; });
+  };
+  EXPECT_FALSE(parts("index_q_input=exact,budget=1:0.5"));
+  EXPECT_TRUE(parts("index_q_input=exact,budget=1:0.001"));
+
+  Rules waived = waiving("q_norm", "recorded");
+  const Bisection found = take(bisect_with(waived, {}, true));
+  ASSERT_FALSE(found.partings.empty());
+  EXPECT_EQ(found.partings[0].waived, "until 9999-12-31: known");
+  EXPECT_EQ(found.verdict, Verdict::fail) << "what follows from it is not waived";
+  EXPECT_EQ(found.waived(), 1);
+}
+
+// What a step made is not made by the next one: there it is given.
+TEST_F(BisectTest, WhatWasMadeIsMadeInThatStepAlone) {
+  TinyRecording sound = testing::tiny_dense();
+  TinyRecording step = sound;
+  std::erase_if(step.operations, [](const auto& item) { return item.first != "q_b_proj"; });
+  TinyRecording other = step;
+  other.input("q_b_proj", "index_q_input").as<std::uint16_t>()[3] ^= 0x0040;
+  testing::tiny::fill_outputs(other, "q_b_proj");
+  sound.write(path("a.h5"), &other);
+  sound.write(path("b.h5"), &step);
+  Rules rules = Rules::built_in();
+  const Bisection found = take(bisect_with(rules, {}, true));
+  ASSERT_EQ(found.partings.size(), 2u) << to_text(found);
+  EXPECT_EQ(found.partings[0].step, 1);
+  EXPECT_EQ(found.partings[0].tensor, "index_q_input");
+  EXPECT_EQ(found.partings[0].cause, Parting::Cause::given);
+}
+
+TEST_F(BisectTest, AnOperationThatNoKernelTakesIsToldWithItsReason) {
+  TinyRecording r = testing::tiny_recording();
+  r.contract["activation_dtype"] = "fp16";
+  r.input("index_cache_write", "index_k").dtype = Dtype::float16;
+  testing::compute(r, "index_cache_write");
+  const Bisection found = take(bisect(r));
+  EXPECT_EQ(found.verdict, Verdict::unsupported);
+  ASSERT_TRUE(found.first);
+  EXPECT_EQ(found.first->operation, "index_cache_write");
+  EXPECT_NE(found.reproduce, "");
+  EXPECT_EQ(found.next, "") << "it does not fail";
+  EXPECT_NE(to_text(found).find("first operation that no kernel takes: index_cache_write"),
+            std::string::npos);
+}
+
+TEST_F(BisectTest, JunitHasATestForEachOperation) {
+  const auto count = [](const std::string& text, const std::string& what) {
+    std::int64_t n = 0;
+    for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; ++at)
+      ++n;
+    return n;
+  };
+  const TinyRecording sound = testing::tiny_dense();
+  const Bisection found = take(bisect(with_wrong_q_norm()));
+  const std::string junit = to_junit(found);
+  EXPECT_EQ(count(junit, "<testcase "), 13);
+  EXPECT_EQ(count(junit, "<failure "), 1);
+  EXPECT_NE(junit.find(R"(failures="1" errors="0" skipped="0")"), std::string::npos) << junit;
+  EXPECT_EQ(count(junit, "reproduce: dsakit replay"), 1);
+  const std::string parted = to_junit(take(bisect(with_wrong_q_norm(), &sound)));
+  EXPECT_EQ(count(parted, "<testcase "), 13);
+  EXPECT_EQ(count(parted, "<failure "), 4) << "tensors that part, one an operation";
+  EXPECT_NE(parted.find(R"(failures="4")"), std::string::npos) << parted;
+  EXPECT_NE(parted.find("by itself; by the reference"), std::string::npos);
+}
+
+TEST_F(BisectTest, MarkdownHasTheFirstFailureAndTheCommands) {
+  const TinyRecording sound = testing::tiny_dense();
+  const std::string md = to_markdown(take(bisect(with_wrong_q_norm())));
+  for (const char* text : {"### dsakit bisect: FAIL", "| 0 | q\\_norm | index\\_q\\_input |",
+                           "First wrong: rows 1 of 3", "Errors that grow",
+                           "reproduce: dsakit replay", "next: dsakit shrink"})
+    EXPECT_NE(md.find(text), std::string::npos) << text << "\n" << md;
+  const std::string parted = to_markdown(take(bisect(with_wrong_q_norm(), &sound)));
+  EXPECT_NE(parted.find("by itself; by the reference"), std::string::npos) << parted;
+  EXPECT_NE(parted.find("because of its inputs"), std::string::npos);
 }
 
 } // namespace

@@ -277,6 +277,30 @@ TEST_F(ComparePaths, WithoutAReferenceOnlyExactCanBeAskedFor) {
             std::string::npos);
 }
 
+TEST_F(ComparePaths, ATensorIsWaivedByName) {
+  const auto a = write("a.safetensors", {{"x", float_tensor({1, 2})}, {"y", float_tensor({3})}});
+  const auto b = write("b.safetensors", {{"x", float_tensor({1, 3})}, {"y", float_tensor({3})}});
+  const auto waive = [&](const std::string& match) {
+    write_file(folder_ / "waivers.json", R"({"waivers": [{"operation": "tensors", "match": ")" +
+                                             match +
+                                             R"(", "reason": "known", "expires": "9999-12-31"}]})");
+    Rules rules = Rules::built_in();
+    EXPECT_TRUE(rules.waivers.add_file(folder_ / "waivers.json"));
+    options_.got = a;
+    options_.want = b;
+    const auto made = compare_paths(options_, rules);
+    EXPECT_TRUE(made) << made.status().what();
+    return made ? *made : Report{};
+  };
+  const Report waived = waive("x");
+  EXPECT_EQ(waived.verdict(), Verdict::waived);
+  EXPECT_EQ(waived.summary().waived, 1);
+  EXPECT_TRUE(waived.warnings.empty());
+  const Report other = waive("y");
+  EXPECT_EQ(other.verdict(), Verdict::fail);
+  EXPECT_EQ(other.warnings.size(), 1u);
+}
+
 TEST_F(ComparePaths, AnInterruptLeavesWhatWasCompared) {
   const auto a =
       write("a.safetensors",

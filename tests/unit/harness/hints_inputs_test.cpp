@@ -1,8 +1,10 @@
 // Hints from assumptions about the inputs, each planted: what a producer gives that made it.
 #include <cmath>
+#include <cstring>
 
 #include "hints_problem.hpp"
 #include "replay_fixture.hpp"
+#include "support/tiny_dense.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -54,24 +56,33 @@ TEST_F(InputHints, S30_HeadWeightsInBf16) {
 TEST_F(InputHints, S27_ReluAfterTheWeightOrMissing) {
   EXPECT_EQ(hint_of_each<float>(testing::logits_recording(), "logits", "index_weights_folded",
                                 [](float weight, std::int64_t) { return std::max(weight, 0.0f); }),
-            fits("a negative head weight counts as 0: ReLU after the weight"));
-  // sum w x, from the codes as they are.
-  TinyRecording recording = testing::logits_recording();
-  const RecordedOperation& in = recording.operations.at("index_logits_prefill");
-  const auto value = [&](const char* input, std::int64_t i) {
-    return element(in.inputs.at(input).tensor, i);
+            fits("a negative head weight counts as 0"));
+  // From the codes as they are.
+  const auto hint_of_sum = [&](auto term) {
+    TinyRecording recording = testing::logits_recording();
+    const RecordedOperation& in = recording.operations.at("index_logits_prefill");
+    const auto value = [&](const char* input, std::int64_t i) {
+      return element(in.inputs.at(input).tensor, i);
+    };
+    for (std::int64_t row = 0; row < 5; ++row)
+      for (std::int64_t key = 0; key < 40; ++key) {
+        double sum = 0;
+        for (std::int64_t head = 0; head < 16; ++head) {
+          double dot = 0;
+          for (std::int64_t d = 0; d < 128; ++d)
+            dot +=
+                value("index_q_fp8", (16 * row + head) * 128 + d) * value("k_fp8", 128 * key + d);
+          sum += term(value("index_weights_folded", 16 * row + head), dot);
+        }
+        recording.output("index_logits_prefill", "logits").as<float>()[40 * row + key] =
+            static_cast<float>(sum * value("k_scale", key));
+      }
+    return first(hint(recording, "index_logits_prefill", "logits"));
   };
-  for (std::int64_t row = 0; row < 5; ++row)
-    for (std::int64_t key = 0; key < 40; ++key) {
-      double sum = 0;
-      for (std::int64_t head = 0; head < 16; ++head)
-        for (std::int64_t d = 0; d < 128; ++d)
-          sum += value("index_weights_folded", 16 * row + head) *
-                 value("index_q_fp8", (16 * row + head) * 128 + d) * value("k_fp8", 128 * key + d);
-      recording.output("index_logits_prefill", "logits").as<float>()[40 * row + key] =
-          static_cast<float>(sum * value("k_scale", key));
-    }
-  EXPECT_EQ(first(hint(recording, "index_logits_prefill", "logits")), fits("ReLU is left out"));
+  EXPECT_EQ(hint_of_sum([](double weight, double dot) { return weight * dot; }),
+            fits("ReLU is left out"));
+  EXPECT_EQ(hint_of_sum([](double weight, double dot) { return std::max(weight * dot, 0.0); }),
+            fits("the ReLU is after the head weight, not before it"));
 }
 
 TEST_F(InputHints, HeadsAndDimsThatAreLeftOut) {
@@ -84,6 +95,95 @@ TEST_F(InputHints, HeadsAndDimsThatAreLeftOut) {
                                          return i % 128 < 96 ? code : std::uint8_t{0};
                                        }),
             fits("dims 96 to 127 of the dot are left out"));
+  EXPECT_EQ(hint_of_each<std::uint8_t>(testing::logits_recording(), "logits", "index_q_fp8",
+                                       [](std::uint8_t code, std::int64_t i) {
+                                         return i % 32 < 24 ? code : std::uint8_t{0};
+                                       }),
+            fits("dims 24 to 31 of each 32 of the dot are left out: a step of the sum"));
+}
+
+TEST_F(InputHints, TheOtherHalfOfTheAbsorbedWeight) {
+  TinyRecording dense = testing::tiny_dense();
+  const auto only = [&](const char* operation) {
+    TinyRecording recording = dense;
+    std::erase_if(recording.operations, [&](const auto& item) { return item.first != operation; });
+    return recording;
+  };
+  // Rows of another place in the weight, for those of the operation.
+  const auto of_rows = [&](const char* operation, const char* tensor, auto from) {
+    return hint_of(only(operation), tensor, [&](RecordedOperation& wrong, Attributes&) {
+      Tensor& weight = wrong.inputs.at("weight").tensor;
+      const Tensor right = weight;
+      const std::int64_t heads = wrong.inputs.begin()->second.tensor.shape[1];
+      const std::int64_t head_rows = weight.shape[0] / heads;
+      const auto bytes = right.bytes.size() / static_cast<std::size_t>(weight.shape[0]);
+      for (std::int64_t row = 0; row < weight.shape[0]; ++row)
+        if (const std::int64_t source = from(row / head_rows, row % head_rows); source >= 0)
+          std::memcpy(weight.bytes.data() + static_cast<std::size_t>(row) * bytes,
+                      right.bytes.data() + static_cast<std::size_t>(source) * bytes, bytes);
+    });
+  };
+  const auto& q_weight = dense.input("absorb_q", "weight");
+  const std::int64_t heads = dense.input("absorb_q", "q").shape[1];
+  const std::int64_t head_rows = q_weight.shape[0] / heads;
+  const std::int64_t value = dense.output("absorb_v", "attn_value").shape[1] / heads;
+  const std::int64_t nope = head_rows - value;
+  EXPECT_EQ(of_rows("absorb_v", "attn_value",
+                    [=](std::int64_t head, std::int64_t row) {
+                      return row < nope ? -1 : head * head_rows + row - nope;
+                    }),
+            fits("W_UK is taken for W_UV"));
+  EXPECT_EQ(of_rows("absorb_q", "mla_query",
+                    [=](std::int64_t head, std::int64_t row) {
+                      return row < nope ? head * nope + row : -1;
+                    }),
+            fits("the heads of the weight are taken from one another, with nothing between them"));
+}
+
+TEST_F(InputHints, ThePlaceInABlockOfInterleavedPositions) {
+  TinyRecording recording = testing::only("topk_slots");
+  recording.contract["dcp_world"] = "2";
+  recording.contract["dcp_interleave"] = "2";
+  recording.contract["page_size"] = "2";
+  RecordedOperation& slots = recording.operations.at("topk_slots");
+  slots.inputs.erase("row_lens");
+  std::vector<std::int32_t> positions, table;
+  for (int i = 0; i < 4 * 8; ++i)
+    positions.push_back((7 * i + i / 8) % 32);
+  for (int i = 0; i < 2 * 8; ++i)
+    table.push_back((5 * i + 3) % 16);
+  slots.inputs["topk_indices"] = testing::tiny::tensor(Dtype::int32, {4, 8}, positions);
+  slots.inputs["block_table"] = testing::tiny::tensor(Dtype::int32, {2, 8}, table);
+  slots.inputs["row_request"] =
+      testing::tiny::tensor(Dtype::int32, {4}, std::vector<std::int32_t>{0, 0, 1, 1});
+  slots.outputs.at("slots").tensor = Tensor(Dtype::int32, {4, 8});
+  testing::compute(recording, "topk_slots");
+  std::int32_t* wrong = recording.output("topk_slots", "slots").as<std::int32_t>();
+  for (int i = 0; i < 32; ++i) {
+    const std::int32_t block = positions[static_cast<std::size_t>(i)] / 2;
+    if (block % 2 != 0) continue;
+    const int local = block / 2, request = i / 16;
+    wrong[i] = table[static_cast<std::size_t>(8 * request + local / 2)] * 2 + local % 2;
+  }
+  EXPECT_EQ(hint(recording, "topk_slots", "slots"),
+            fits("the place in a block of dcp_interleave positions is lost"));
+}
+
+// A row that is right has to stay right under what explains the wrong ones.
+TEST_F(InputHints, AnAssumptionThatSpoilsRightRowsIsNotNamed) {
+  TinyRecording recording = testing::logits_recording();
+  TinyRecording wrong = recording;
+  RecordedOperation changed = recording.operations.at("index_logits_prefill");
+  Tensor& weights = changed.inputs.at("index_weights_folded").tensor;
+  for (std::int64_t i = 0; i < weights.elements(); ++i)
+    weights.as<float>()[i] = i % 16 < 15 ? weights.as<float>()[i] : 0;
+  testing::compute(wrong, "index_logits_prefill", changed, recording.config);
+  // Rows 0 to 3 lost their last head, row 4 did not.
+  const Tensor& right = recording.output("index_logits_prefill", "logits");
+  std::memcpy(wrong.output("index_logits_prefill", "logits").bytes.data() + 4 * 40 * 4,
+              right.bytes.data() + 4 * 40 * 4, 40 * 4);
+  EXPECT_EQ(hint(wrong, "index_logits_prefill", "logits").find("the last head is left out"),
+            std::string::npos);
 }
 
 TEST_F(InputHints, TheFirstRowForAll) {
@@ -120,6 +220,16 @@ TEST_F(InputHints, AMissingKeyScale) {
   EXPECT_EQ(hint_of_each<float>(testing::logits_recording(), "logits", "k_scale",
                                 [](float, std::int64_t) { return 1.0f; }),
             fits("the key scale is left out"));
+}
+
+TEST_F(InputHints, TheKeyScaleOfATile) {
+  TinyRecording recording = testing::logits_recording();
+  RecordedOperation& prefill = recording.operations.at("index_logits_prefill");
+  const Tensor scales = prefill.inputs.at("k_scale").tensor;
+  EXPECT_EQ(
+      hint_of_each<float>(recording, "logits", "k_scale",
+                          [&](float, std::int64_t i) { return scales.as<float>()[i - i % 16]; }),
+      fits("every key of a tile of 16 has the scale of the tile's first"));
 }
 
 TEST_F(InputHints, AWrongSoftmaxScale) {

@@ -5,6 +5,7 @@
 
 #include "hints_problem.hpp"
 #include "replay_fixture.hpp"
+#include "support/tiny_dense.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -95,6 +96,20 @@ TEST_F(PlaceHints, GroupsInReverseOrderAndNeighboursExchanged) {
     codes.as<std::uint8_t>()[i] = right.as<std::uint8_t>()[i / 8 * 8 + 7 - i % 8];
   text = hint(recording, "index_cache_gather", "k_fp8");
   EXPECT_TRUE(says(text, "each 8 in reverse order")) << text;
+}
+
+TEST_F(PlaceHints, TheFirstOutputsOfAProjectionOverAndOver) {
+  TinyRecording recording = testing::tiny_dense();
+  std::erase_if(recording.operations,
+                [](const auto& item) { return item.first != "index_q_proj"; });
+  Tensor& out = recording.output("index_q_proj", "index_q");
+  const std::int64_t row = out.shape[1] * out.shape[2];
+  for (std::int64_t i = 0; i < out.elements(); ++i)
+    out.as<std::uint16_t>()[i] = out.as<std::uint16_t>()[i / row * row + i % row % 64];
+  const std::string text = hint(recording, "index_q_proj", "index_q");
+  EXPECT_NE(text.find("axis 1 (heads) and axis 2 as one: the first 64 over and over"),
+            std::string::npos)
+      << text;
 }
 
 TEST_F(PlaceHints, OneGroupOfHeads) {

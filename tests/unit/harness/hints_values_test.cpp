@@ -1,4 +1,5 @@
 // Hints from what the wrong elements hold, each planted.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -85,6 +86,49 @@ TEST_F(ValueHints, S44_AnotherOrderOrAnotherRuleForTies) {
   for (const int row : {0, 2, 4, 10})
     ids[4 * row + 3] = 4; // of the last one taken, its neighbour
   EXPECT_TRUE(says(hint(recording, "topk", "topk_indices"), "another rule for ties"));
+}
+
+TEST_F(ValueHints, OneRowInAnotherOrderIsEnough) {
+  TinyRecording recording = testing::topk_recording();
+  auto* ids = recording.output("topk", "topk_indices").as<std::int32_t>();
+  std::rotate(ids + 8, ids + 9, ids + 12);
+  EXPECT_TRUE(says(hint(recording, "topk", "topk_indices"), "the right ids in another order"));
+}
+
+TEST_F(ValueHints, S23_PaddingThatCountsAsACandidate) {
+  TinyRecording recording = testing::topk_recording();
+  auto* ids = recording.output("topk", "topk_indices").as<std::int32_t>();
+  std::copy_backward(ids + 8, ids + 11, ids + 12);
+  ids[8] = -1;
+  const std::string text = hint(recording, "topk", "topk_indices");
+  EXPECT_TRUE(says(text, "in row 2 of the recorded values -1 stands before ids")) << text;
+}
+
+TEST_F(ValueHints, S08_TwoConversionsIntoOneHalfOfAWord) {
+  TinyRecording recording = testing::only("mla_cache_write");
+  std::uint8_t* cache = recording.output("mla_cache_write", "mla_cache").as<std::uint8_t>();
+  for (const int slot : {0, 5}) // those that are written
+    for (int at = 656 * slot; at < 656 * slot + 512; at += 4) {
+      cache[at] = cache[at + 2];
+      cache[at + 1] = cache[at + 3];
+      cache[at + 2] = cache[at + 3] = 0;
+    }
+  const std::string text = hint(recording, "mla_cache_write", "mla_cache");
+  EXPECT_TRUE(says(text, "two conversions into the same half of a word")) << text;
+}
+
+// An encoding is that of every row.
+TEST_F(ValueHints, AFactorOfSomeRowsIsNoEncoding) {
+  for (const int rows : {2, 5}) {
+    TinyRecording recording = testing::logits_recording();
+    Tensor& logits = recording.output("index_logits_prefill", "logits");
+    for (std::int64_t i = 0; i < 40 * rows; ++i)
+      logits.as<float>()[i] *= 0.5f;
+    const std::string text = hint(recording, "index_logits_prefill", "logits");
+    EXPECT_TRUE(says(text, "0.5 times what they should be")) << text;
+    EXPECT_EQ(says(text, "index_fp8_encoding"), rows == 5) << text;
+    EXPECT_EQ(says(text, "in some rows alone"), rows == 2) << text;
+  }
 }
 
 TEST_F(ValueHints, S30_ValuesRoundedToBf16) {

@@ -99,6 +99,18 @@ protected:
   }
 };
 
+// A misspelt key is kept and has no effect.
+TEST_F(ImportManifest, KeysThatNothingReadsAreSaid) {
+  const auto sound = import(kManifest, full_contract());
+  ASSERT_TRUE(sound) << sound.status().what();
+  EXPECT_TRUE(sound->unknown.empty());
+  const auto odd = import(
+      changed("\"operations\"", R"("config": {"index_topk": 3, "indextopk": 3}, "operations")"),
+      full_contract());
+  ASSERT_TRUE(odd) << odd.status().what();
+  EXPECT_EQ(odd->unknown, std::vector<std::string>{"config: indextopk"});
+}
+
 TEST_F(ImportManifest, DumpBecomesARecordingOfCanonicalShapes) {
   auto summary = import(kManifest, full_contract());
   ASSERT_TRUE(summary) << summary.status().what();

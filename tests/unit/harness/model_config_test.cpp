@@ -56,6 +56,7 @@ TEST_F(ModelConfig, PresetsAreWhatTheModelsSay) {
   EXPECT_EQ(model_presets(), (std::vector<std::string>{"kimi-k3.1", "kimi-k3", "deepseek-v3.2"}));
   EXPECT_TRUE(buildable("kimi-k3.1"));
   EXPECT_EQ(buildable("kimi-k3").what(), "dsa_config: found none, want one: this is a DSA layer");
+  EXPECT_EQ(buildable("kimi-k3").code(), Code::unsupported) << "a sound model of another kind";
   const Status deepseek = buildable("deepseek-v3.2");
   EXPECT_EQ(deepseek.code(), Code::unsupported);
   EXPECT_NE(deepseek.what().find("no rotary embedding"), std::string::npos) << deepseek.what();
@@ -119,7 +120,9 @@ TEST_F(ModelConfig, RefusalsNameFileAndKey) {
   EXPECT_FALSE(read("{"));
   const std::string missing = read_model_config(folder_ / "none.json").status().what();
   EXPECT_NE(
-      missing.find("want a model's config.json or a preset: kimi-k3.1, kimi-k3, deepseek-v3.2"),
+      missing.find(
+          "none.json: cannot be opened: No such file or directory; want a model's config.json "
+          "of at most 16 MiB, or a preset: kimi-k3.1, kimi-k3, deepseek-v3.2"),
       std::string::npos)
       << missing;
 }

@@ -4,6 +4,7 @@
 #include "../../../harness/src/replay/chain.hpp"
 #include "replay_fixture.hpp"
 #include "support/tiny_layer.hpp"
+#include "support/tiny_topk.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -106,6 +107,26 @@ TEST_F(ReplayChain, AFaultBesideAnExplainedDifferenceStillFails) {
   line = find(report, "index_weights_fold", "index_weights_folded", "kernel", "recorded");
   EXPECT_EQ(line->verdict, Verdict::fail);
   EXPECT_EQ(line->first_at, (std::vector<std::int64_t>{1, 2}));
+}
+
+// The band is that of the recorded logits, whatever our kernels made of them.
+TEST_F(ReplayChain, ATopkOfOtherLogitsHasItsBand) {
+  const auto verdict = [&](std::int32_t chosen, const char* gate) {
+    testing::tiny_topk(chosen).write(path("tiny.h5"));
+    ReplayOptions options;
+    options.paths = {path("tiny.h5")};
+    options.operation = "topk";
+    options.mode = ReplayMode::chained;
+    Rules rules = Rules::built_in();
+    EXPECT_TRUE(rules.add_override(gate));
+    const auto report = harness::replay(options, rules);
+    EXPECT_TRUE(report) << report.status().what();
+    return find(*report, "topk", "topk_indices.fused", "kernel", "recorded")->verdict;
+  };
+  EXPECT_EQ(verdict(1, "topk_indices.fused=topk_set"), Verdict::pass);
+  EXPECT_EQ(verdict(0, "topk_indices.fused=topk_set"), Verdict::fail);
+  EXPECT_EQ(verdict(0, "topk_indices.fused=topk_set,band=fp32"), Verdict::pass);
+  EXPECT_EQ(verdict(2, "topk_indices.fused=topk_set,band=fp32"), Verdict::fail);
 }
 
 TEST_F(ReplayChain, OneOperationIsFedByThoseBeforeIt) {

@@ -3,7 +3,9 @@
 #include <cmath>
 #include <fstream>
 
+#include "dsakit/harness/operations.hpp"
 #include "replay_fixture.hpp"
+#include "support/tiny_topk.hpp"
 
 namespace dsakit::testing {
 namespace {
@@ -141,35 +143,11 @@ TEST_F(ReplayDepthTest, AWaivedFailureEndsNothingAndIsNoPass) {
   EXPECT_EQ(replay_with(r, expired)->verdict(), Verdict::fail);
 }
 
-/// Row 0 chose a logit that another beats by one step of float32: less than what fp32 rounds.
-TinyRecording with_topk(std::int32_t chosen) {
-  TinyRecording r = tiny_recording();
-  r.contract["tie_rule"] = "unspecified";
-  r.contract["topk_order"] = "unspecified";
-  Tensor& logits = r.output("index_logits_decode", "logits");
-  logits.as<float>()[0] = 1;
-  logits.as<float>()[1] = std::nextafter(1.0f, 2.0f);
-  logits.as<float>()[2] = -1000;
-  harness::RecordedOperation& topk = r.operations["topk"];
-  topk.inputs["logits"] = {logits, {"rows", "keys"}, {}};
-  topk.inputs["row_lens"] = r.operations["index_logits_decode"].inputs["row_lens"];
-  auto indices = tiny::tensor<std::int32_t>(Dtype::int32, {3, 1}, {chosen, 0, 0});
-  for (int row = 1; row < 3; ++row) { // those of the other rows are right
-    const float* of = logits.as<float>() + 5 * row;
-    const int length = row == 1 ? 4 : 1;
-    indices.tensor.as<std::int32_t>()[row] =
-        static_cast<std::int32_t>(std::max_element(of, of + length) - of);
-  }
-  indices.attributes["output"] = "topk_indices";
-  topk.outputs["topk_indices.fused"] = indices;
-  return r;
-}
-
 TEST_F(ReplayDepthTest, ABandComesFromTheBoundOfTheLogits) {
   const auto verdict = [&](std::int32_t chosen, const char* gate) {
     Rules rules = Rules::built_in();
     EXPECT_TRUE(rules.add_override(gate));
-    const auto report = replay_with(with_topk(chosen), rules, "topk");
+    const auto report = replay_with(tiny_topk(chosen), rules, "topk");
     EXPECT_TRUE(report) << report.status().what();
     return find(*report, "topk", "topk_indices.fused", "reference", "recorded")->verdict;
   };
@@ -179,8 +157,40 @@ TEST_F(ReplayDepthTest, ABandComesFromTheBoundOfTheLogits) {
   EXPECT_EQ(verdict(2, "topk_indices.fused=topk_set,band=fp32"), Verdict::fail);
 }
 
+// What the producer of the logits rounded is read under --contract, as everywhere.
+TEST_F(ReplayDepthTest, ABandObeysAnOverrideOfTheLogitsAccumulation) {
+  TinyRecording r = tiny_topk(0);
+  const auto smallest_bound = [&](Accumulation accumulation) {
+    const auto bound =
+        harness::find_adapter("index_logits_decode")
+            ->bound(
+                {{0, "index_logits_decode"}, r.contract, r.operations.at("index_logits_decode")},
+                "logits", accumulation);
+    return bound ? std::min((*bound)[0], (*bound)[1]) : 0;
+  };
+  // Two bands of fp32 reach half as far as one of fp32 and one of the wider sum.
+  const double fp32 = smallest_bound(Accumulation::fp32);
+  const double apart = 2 * (fp32 + smallest_bound(Accumulation::sm90_wgmma_fp8));
+  ASSERT_GT(apart, 16 * fp32);
+  r.input("topk", "logits").as<float>()[1] =
+      r.output("index_logits_decode", "logits").as<float>()[1] = 1 + static_cast<float>(apart / 2);
+  const auto verdict = [&](std::vector<harness::ContractOverride> overrides) {
+    Rules rules = Rules::built_in();
+    EXPECT_TRUE(rules.add_override("topk_indices.fused=topk_set,band=fp32"));
+    r.write(path("tiny.h5"));
+    harness::ReplayOptions options;
+    options.paths = {path("tiny.h5")};
+    options.overrides = std::move(overrides);
+    const auto report = harness::replay(options, rules);
+    EXPECT_TRUE(report) << report.status().what();
+    return find(*report, "topk", "topk_indices.fused", "reference", "recorded")->verdict;
+  };
+  EXPECT_EQ(verdict({}), Verdict::fail);
+  EXPECT_EQ(verdict({{"accumulation", "logits", "sm90_wgmma_fp8"}}), Verdict::pass);
+}
+
 TEST_F(ReplayDepthTest, ABandWithoutTheOperationThatMadeTheLogitsIsBadInput) {
-  TinyRecording r = with_topk(0);
+  TinyRecording r = tiny_topk(0);
   r.input("topk", "logits").as<float>()[0] = 0.5f;
   Rules rules = Rules::built_in();
   ASSERT_TRUE(rules.add_override("topk_indices.fused=topk_set,band=fp32"));
@@ -193,7 +203,7 @@ TEST_F(ReplayDepthTest, ABandWithoutTheOperationThatMadeTheLogitsIsBadInput) {
 }
 
 TEST_F(ReplayDepthTest, TopkLinesHaveACensusOfTies) {
-  const harness::Report report = replay(with_topk(1));
+  const harness::Report report = replay(tiny_topk(1));
   const auto& line = *find(report, "topk", "topk_indices", "kernel", "reference");
   ASSERT_TRUE(line.ties);
   EXPECT_EQ(line.ties->rows, 0);

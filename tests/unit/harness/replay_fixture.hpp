@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -56,7 +57,27 @@ protected:
     const harness::Report report = replay(recording);
     const harness::ReportLine* line = find(report, operation, tensor, "reference", "recorded");
     EXPECT_EQ(line->verdict, harness::Verdict::fail) << operation << " " << tensor;
+    if (first_bad(report) == line && !line->hint.empty()) expect_on_a_screen(report, *line);
     return line->hint;
+  }
+
+  /// Operation, place and hint are in the first 25 lines of the text, whatever the hint.
+  static void expect_on_a_screen(const harness::Report& report, const harness::ReportLine& line) {
+    const std::string text = to_text(report, {});
+    std::size_t end = 0;
+    for (int i = 0; i < 25 && end != std::string::npos; ++i)
+      end = text.find('\n', end == 0 ? 0 : end + 1);
+    const auto words = [](const std::string& of) { // lines may break between any two
+      std::istringstream in(of);
+      std::string joined;
+      for (std::string word; in >> word;)
+        joined += word + " ";
+      return joined;
+    };
+    const std::string screen = words(text.substr(0, end));
+    for (const std::string& part : {line.operation + " step 0 " + line.tensor + ":",
+                                    "where: " + std::string(), "hint: " + line.hint})
+      EXPECT_NE(screen.find(words(part)), std::string::npos) << part << "\n" << text;
   }
 
   static bool says(const std::string& hint, const std::string& what) {

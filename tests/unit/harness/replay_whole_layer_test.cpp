@@ -2,6 +2,7 @@
 #include <functional>
 #include <set>
 
+#include "dsakit/harness/bisect.hpp"
 #include "dsakit/harness/record.hpp"
 #include "dsakit/harness/recording.hpp"
 #include "replay_fixture.hpp"
@@ -185,6 +186,68 @@ TEST_F(ReplayWholeLayer, AStepThatIsNotWholeIsSkippedWithTheReason) {
   EXPECT_EQ(reason("q_norm"),
             "the operations are not of one layer: qkv_a of a layer without q_norm: found [4, 640], "
             "want [4, 576]");
+}
+
+// A layer has no reference of its own: bisect names it, and neither its rows nor how to shrink it.
+TEST_F(ReplayWholeLayer, BisectNamesTheOperationBeforeTheLayer) {
+  BisectOptions options;
+  options.file = recorded("decode:2x70+2", [](RecordedOperation& operation) {
+    if (operation.outputs.count("kv_c"))
+      operation.outputs.at("kv_c").tensor.as<std::uint16_t>()[5] ^= 0x40;
+  });
+  Rules rules = Rules::built_in();
+  Result<Bisection> found = bisect(options, rules);
+  ASSERT_TRUE(found) << found.status().what();
+  ASSERT_TRUE(found->first);
+  EXPECT_EQ(found->first->operation, "kv_norm");
+  ASSERT_EQ(found->others.size(), 1u);
+  EXPECT_EQ(found->others[0].operation + " " + found->others[0].tensor, "layer kv_c");
+
+  // Where the part is allowed to differ, the layer is what is left.
+  Rules loose = Rules::built_in();
+  ASSERT_TRUE(loose.add_override("kv_norm/kv_c=exact,budget=9:0.9"));
+  found = bisect(options, loose);
+  ASSERT_TRUE(found) << found.status().what();
+  ASSERT_TRUE(found->first);
+  EXPECT_EQ(found->first->operation, "layer");
+  EXPECT_FALSE(found->rows);
+  EXPECT_EQ(found->next, "");
+  EXPECT_EQ(found->reproduce, "dsakit replay " + options.file + " --operation layer");
+  EXPECT_NE(to_text(*found).find("layer, step 0: kv_c"), std::string::npos) << to_text(*found);
+}
+
+// A request that has nothing new in this step, and holds nothing: the layer as a whole is skipped
+// with the reason, and its operations pass.
+TEST_F(ReplayWholeLayer, APrefillWithARequestOfNoNewTokens) {
+  const std::string file = recorded("prefill:2x30+10", [](RecordedOperation& operation) {
+    const auto append = [&](const char* input, auto value) {
+      const auto found = operation.inputs.find(input);
+      if (found == operation.inputs.end()) return;
+      Tensor& tensor = found->second.tensor;
+      const Tensor before = tensor;
+      ++tensor.shape[0];
+      const auto row = tensor.elements() / tensor.shape[0];
+      tensor.bytes.resize(before.bytes.size() + static_cast<std::size_t>(row) * 4);
+      for (std::int64_t i = 0; i < row; ++i)
+        tensor.as<std::int32_t>()[before.elements() + i] = value(before);
+    };
+    append("query_lens", [](const Tensor&) { return 0; });
+    append("seq_lens", [](const Tensor&) { return 0; });
+    append("block_table", [](const Tensor&) { return -1; });
+    append("cu_seq_lens",
+           [](const Tensor& starts) { return starts.as<std::int32_t>()[starts.elements() - 1]; });
+  });
+  const Report report = replay_layer(file);
+  EXPECT_EQ(report.verdict(), Verdict::skipped) << to_text(report, {});
+  ASSERT_EQ(report.lines.size(), 1u);
+  EXPECT_NE(report.lines[0].reason.find("found a request without new tokens in a prefill step"),
+            std::string::npos)
+      << report.lines[0].reason;
+  ReplayOptions options;
+  options.paths = {file};
+  const auto parts = run(options);
+  ASSERT_TRUE(parts) << parts.status().what();
+  EXPECT_EQ(parts->verdict(), Verdict::pass) << to_text(*parts, {});
 }
 
 } // namespace

@@ -17,6 +17,7 @@
 #include "support/tiny_dense.hpp"
 #include "support/tiny_layer.hpp"
 #include "support/tiny_mxfp4.hpp"
+#include "support/tiny_topk.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -320,6 +321,106 @@ TEST(Minimal, NothingThatIsLeftCanGo) {
   EXPECT_EQ(minimal(all_of(100), fails), (Indices{3, 41, 97}));
   EXPECT_LT(trials, 400);
   EXPECT_EQ(minimal(all_of(1), fails), Indices{0});
+}
+
+class ShrinkUnderRules : public ShrinkTest {
+protected:
+  /// Why nothing was written; empty: it was.
+  std::string not_written(const TinyRecording& recording, const std::string& operation,
+                          Rules& rules) const {
+    recording.write(path("tiny.h5"));
+    ShrinkOptions options;
+    options.input = path("tiny.h5");
+    options.output = path("small.h5");
+    options.operation = operation;
+    const auto shrunk = harness::shrink(options, rules);
+    EXPECT_TRUE(shrunk) << shrunk.status().what();
+    return shrunk ? shrunk->not_written : "refused";
+  }
+
+  std::string not_written(const TinyRecording& recording, const std::string& operation,
+                          const std::string& gate) const {
+    Rules rules = Rules::built_in();
+    EXPECT_TRUE(rules.add_override(gate));
+    return not_written(recording, operation, rules);
+  }
+
+  Verdict verdict_of_small(const std::string& gate) const {
+    Rules rules = Rules::built_in();
+    EXPECT_TRUE(rules.add_override(gate));
+    ReplayOptions options;
+    options.paths = {path("small.h5")};
+    const auto report = replay_with(options, rules);
+    EXPECT_FALSE(report.files[0].bad_input) << report.files[0].reason;
+    return report.verdict();
+  }
+
+  static Report replay_with(const ReplayOptions& options, Rules& rules) {
+    const auto report = harness::replay(options, rules);
+    EXPECT_TRUE(report) << report.status().what();
+    return report ? *report : Report{};
+  }
+};
+
+TEST_F(ShrinkUnderRules, ADifferenceInsideTheBandIsNoFailure) {
+  const std::string band = "topk_indices.fused=topk_set,band=fp32";
+  EXPECT_EQ(not_written(testing::tiny_topk(0), "topk", band), "nothing fails");
+  EXPECT_EQ(not_written(testing::tiny_topk(0), "topk", "topk_indices.fused=topk_set"), "");
+}
+
+// The small file lacks the operation that the band comes from; it has the band.
+TEST_F(ShrinkUnderRules, ASmallFileBringsItsBand) {
+  const std::string band = "topk_indices.fused=topk_set,band=fp32";
+  ASSERT_EQ(not_written(testing::tiny_topk(2), "topk", band), "");
+  const RecordedOperation topk = small("topk");
+  ASSERT_TRUE(topk.inputs.contains("logits_band"));
+  EXPECT_EQ(topk.inputs.at("logits_band").tensor.shape, topk.inputs.at("logits").tensor.shape);
+  EXPECT_EQ(verdict_of_small(band), Verdict::fail);
+  std::filesystem::rename(path("small.h5"), path("tiny.h5"));
+  Rules rules = Rules::built_in();
+  ASSERT_TRUE(rules.add_override(band));
+  ReplayOptions options;
+  options.paths = {path("tiny.h5")};
+  // A band that reaches over every score lets everything pass.
+  auto reader = RecordingReader::open(path("tiny.h5"));
+  ASSERT_TRUE(reader);
+  TinyRecording wide;
+  wide.contract = reader->contract(0);
+  wide.operations["topk"] = topk;
+  Tensor& off = wide.input("topk", "logits_band");
+  std::fill_n(off.as<float>(), off.elements(), 1e4f);
+  wide.write(path("tiny.h5"));
+  EXPECT_EQ(replay_with(options, rules).verdict(), Verdict::pass);
+}
+
+TEST_F(ShrinkUnderRules, LimitsOfARuleAreObeyed) {
+  TinyRecording wrong = testing::tiny_recording();
+  wrong.output("index_cache_gather", "k_scale").as<float>()[3] = 5;
+  const std::string operation = "index_cache_gather";
+  EXPECT_EQ(not_written(wrong, operation, "k_scale=exact,budget=1:0.5"), "nothing fails");
+  EXPECT_EQ(not_written(wrong, operation, "k_scale=exact,budget=1:0.1"), "");
+  const TinyRecording sound = testing::tiny_recording();
+  TinyRecording off = sound;
+  Tensor& logits = off.output("index_logits_decode", "logits");
+  logits.as<float>()[0] *= 1 + 0x1p-20f;
+  EXPECT_EQ(not_written(off, "index_logits_decode", "logits=derived"), "nothing fails");
+  EXPECT_EQ(not_written(off, "index_logits_decode", "logits=derived,l2=0"), "")
+      << "the norm alone fails";
+}
+
+TEST_F(ShrinkUnderRules, AWaivedFailureIsPassedOver) {
+  TinyRecording wrong = testing::tiny_recording();
+  wrong.output("index_cache_gather", "k_scale").as<float>()[3] = 5;
+  const auto waive = [&](const std::string& match) {
+    std::ofstream(path("waivers.json"))
+        << R"({"waivers": [{"operation": "index_cache_gather", "match": ")" << match
+        << R"(", "reason": "known", "expires": "9999-12-31"}]})";
+    Rules rules = Rules::built_in();
+    EXPECT_TRUE(rules.waivers.add_file(path("waivers.json")));
+    return not_written(wrong, "index_cache_gather", rules);
+  };
+  EXPECT_EQ(waive("k_scale"), "nothing fails that is not waived");
+  EXPECT_EQ(waive("k_fp8"), "");
 }
 
 } // namespace

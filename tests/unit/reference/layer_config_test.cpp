@@ -64,7 +64,7 @@ TEST(LayerConfig, EveryRefusalInItsOrderWithTheValueFound) {
   config.parallel.prefill_context_parallel_size = 2;
   expect(Code::unsupported, "prefill_context_parallel_size: found 2, want 1");
   config.dsa.reset();
-  expect(Code::bad_input, "dsa_config: found none, want one: this is a DSA layer");
+  expect(Code::unsupported, "dsa_config: found none, want one: this is a DSA layer");
 }
 
 TEST(LayerConfig, OtherRefusals) {

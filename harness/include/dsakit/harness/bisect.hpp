@@ -14,6 +14,14 @@
 
 namespace dsakit::harness {
 
+/// An operation, by the worst that was said of it.
+struct JudgedOperation {
+  std::int64_t step = 0;
+  std::string operation;
+  Verdict verdict = Verdict::pass;
+  std::string reason; ///< of a verdict other than pass and fail
+};
+
 /// Where along the first axis of a tensor its wrong elements lie.
 struct WrongRows {
   std::string axis;       ///< "rows", "pages", ...
@@ -56,6 +64,8 @@ struct Parting {
   /// Whether the reference says so of its inputs; none of a given one.
   std::optional<bool> got_right = {};
   std::optional<bool> want_right = {};
+  std::string gate = {};   ///< of the rule; exact for a given input
+  std::string waived = {}; ///< until when and why; empty: it is not
 };
 
 std::string_view name(Parting::Cause cause);
@@ -77,19 +87,25 @@ struct Bisection {
   std::string device;    ///< host | hip | cuda; empty with `against`
   std::string host_arch; ///< of the host device
   Environment environment;
-  Verdict verdict = Verdict::pass; ///< of the whole; skipped: nothing could be judged
-  std::string reason;              ///< of skipped
-  std::int64_t operations = 0;     ///< that were judged
+  Verdict verdict = Verdict::pass;     ///< of the whole; skipped: nothing could be judged
+  std::string reason;                  ///< of skipped
+  std::int64_t operations = 0;         ///< that were judged
+  std::vector<JudgedOperation> judged; ///< in causal order, with those that were skipped
 
   // Without `against`.
-  std::optional<ReportLine> first; ///< the first line that does not pass, fed
-  std::optional<WrongRows> rows;   ///< of it
-  std::vector<ReportLine> others;  ///< the first such line of every operation after it
-  std::vector<Growth> growth;      ///< in causal order, where the error grew
+  /// The first line that is wrong, fed; where none is, the first that no kernel takes.
+  std::optional<ReportLine> first;
+  std::optional<WrongRows> rows;        ///< of it
+  std::vector<ReportLine> others;       ///< the first such line of every operation after it
+  std::vector<ReportLine> waived_lines; ///< failures that a waiver names
+  std::vector<Growth> growth;           ///< in causal order, where the error grew
 
   std::vector<Parting> partings; ///< with `against`, in causal order
-  std::string reproduce;         ///< command line; empty where nothing is wrong
-  std::string next;              ///< the command that makes a small file of it
+  std::vector<std::string> warnings;
+  std::string reproduce; ///< command line; empty where nothing is wrong
+  std::string next;      ///< the command that makes a small file of it
+
+  std::int64_t waived() const; ///< failures that a waiver names
 };
 
 /// bad_input for a file that cannot be read or, with `against`, contracts or shapes that differ.
@@ -97,5 +113,7 @@ Result<Bisection> bisect(const BisectOptions& options, Rules& rules);
 
 std::string to_text(const Bisection& bisection);
 std::string to_json(const Bisection& bisection);
+std::string to_junit(const Bisection& bisection);    ///< one test an operation
+std::string to_markdown(const Bisection& bisection); ///< a summary that fits a comment
 
 } // namespace dsakit::harness

@@ -33,6 +33,19 @@ struct Values {
   double at(std::int64_t i) const;
 };
 
+/// One side of a comparison: elements that lie elsewhere and outlive this.
+struct Elements {
+  Elements(const Values& values); // NOLINT(google-explicit-constructor): the same, seen
+  explicit Elements(const Tensor& stored);
+  /// The same bytes as elements of another dtype of their size.
+  static Elements as(const Tensor& stored, Dtype dtype);
+
+  double at(std::int64_t i) const;
+
+  std::shared_ptr<const Tensor> tensor;           ///< owned only where it has another dtype
+  const std::vector<double>* unrounded = nullptr; ///< none: the stored elements are the values
+};
+
 /// Value of element i; an fp4 pair and an integer count as the number that they store.
 double element(const Tensor& tensor, std::int64_t i);
 
@@ -137,15 +150,15 @@ private:
 };
 
 /// Both sides have the same shape and element size.
-Comparison compare_exact(const Values& got, const Values& want, const Mask& mask);
+Comparison compare_exact(const Elements& got, const Elements& want, const Mask& mask);
 
 /// `bound` has one value an element. Non-finite values come first: NaN must meet NaN and an
 /// infinity the same infinity; a finite `want` beyond the storage dtype counts as that infinity.
-Comparison compare_derived(const Values& got, const Values& want, const std::vector<double>& bound,
-                           const Mask& mask);
+Comparison compare_derived(const Elements& got, const Elements& want,
+                           const std::vector<double>& bound, const Mask& mask);
 
 /// Element i is right where valid[i] != 0, whatever the other side holds.
-Comparison compare_valid(const Values& got, const Values& want, const Mask& valid,
+Comparison compare_valid(const Elements& got, const Elements& want, const Mask& valid,
                          const Mask& mask);
 
 /// Index along each axis of the element at a flat index.

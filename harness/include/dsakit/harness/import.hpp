@@ -25,6 +25,8 @@ struct ImportOptions {
 struct ImportSummary {
   std::vector<std::string> assumed;
   std::vector<std::string> left_out;
+  /// Config keys and attributes that were kept and that nothing reads: "config: top_k".
+  std::vector<std::string> unknown;
 };
 
 /// The result is checked as RecordingReader checks it before anything appears under `output`.

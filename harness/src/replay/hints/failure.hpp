@@ -26,15 +26,15 @@ public:
   WrongElements(const Case& c, const Judged& judged);
 
   const std::vector<std::int64_t>& at() const { return at_; }
-  const Tensor& odd_tensor() const { return odd_.tensor; }
-  const Tensor& right_tensor() const { return right_.tensor; }
-  const Shape& shape() const { return right_.tensor.shape; }
-  Dtype dtype() const { return odd_.tensor.dtype; }
+  const Tensor& odd_tensor() const { return *odd_.tensor; }
+  const Tensor& right_tensor() const { return *right_.tensor; }
+  const Shape& shape() const { return right_.tensor->shape; }
+  Dtype dtype() const { return odd_.tensor->dtype; }
   double odd(std::int64_t i) const { return odd_.at(i); }
   double right(std::int64_t i) const { return right_.at(i); }
   /// Stored bits.
-  std::uint64_t odd_bits(std::int64_t i) const { return bits(odd_.tensor, i); }
-  std::uint64_t right_bits(std::int64_t i) const { return bits(right_.tensor, i); }
+  std::uint64_t odd_bits(std::int64_t i) const { return bits(*odd_.tensor, i); }
+  std::uint64_t right_bits(std::int64_t i) const { return bits(*right_.tensor, i); }
   static std::uint64_t bits(const Tensor& tensor, std::int64_t i);
 
   /// Relative difference of two values that are meant to be one: bf16 rounds both.
@@ -58,8 +58,8 @@ public:
   }
 
 private:
-  const Values& odd_;
-  const Values& right_;
+  const Elements& odd_;
+  const Elements& right_;
   const std::vector<std::int64_t>& at_; ///< ascending
 };
 
@@ -84,6 +84,7 @@ using Hint = std::string;
 Hint unwritten(const Failure& f);
 Hint logarithm(const Failure& f);
 Hint packed_codes(const Failure& f);
+Hint half_of_a_conversion(const Failure& f);
 Hint factor(const Failure& f);
 Hint factor_of_each_line(const Failure& f);
 Hint rounding(const Failure& f);

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "../names.hpp"
+#include "assumption.hpp"
 #include "dsakit/core/operations.hpp"
-#include "trial.hpp"
 
 namespace dsakit::harness {
 namespace {

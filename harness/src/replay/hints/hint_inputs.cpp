@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "../../operations/dcp_rank.hpp"
 #include "../sample_rows.hpp"
 #include "dsakit/harness/contract_keys.hpp"
 #include "dsakit/reference/mla_cache.hpp"
@@ -96,24 +97,34 @@ void sparse_attention(Inputs& inputs, const OperationData& data) {
                       2 * kDim, pe([](std::int64_t i) { return i / 2 + i % 2 * kHalf; }));
 }
 
-/// The weight [heads * rows of a head, latent] with W_UK and W_UV of a head exchanged, and with the
-/// heads taken as if nothing lay between them.
+/// The weight [heads * rows of a head, latent]: a head has W_UK, then W_UV, of which the operation
+/// takes one.
 void absorption(Inputs& inputs, const OperationData& data) {
   if (inputs.has("weight_scale")) return; // its blocks would have to follow
   const Tensor& weight = inputs.at("weight");
   const Tensor* q = data.optional_input("q");
+  const RecordedTensor* value = data.find_output("attn_value");
+  const RecordedTensor* query = data.find_output("mla_query");
+  if (q ? !query : !value) return;
   const std::int64_t heads = (q ? *q : inputs.at("latent")).shape[1];
-  const std::int64_t half = weight.shape[0] / heads / 2;
+  const std::int64_t head_rows = weight.shape[0] / heads;
+  const std::int64_t own =
+      q ? q->shape[2] - (query->tensor.shape[2] - weight.shape[1]) : value->tensor.shape[1] / heads;
+  const std::int64_t start = q ? 0 : head_rows - own; // of its rows in those of a head
   const auto row_bytes = static_cast<std::int64_t>(weight.bytes.size()) / weight.shape[0];
-  inputs.assume_order(
-      "weight", q ? "W_UV is taken for W_UK" : "W_UK is taken for W_UV", 2 * half * row_bytes,
-      [=](std::int64_t i) { return (i + half * row_bytes) % (2 * half * row_bytes); });
-  inputs.assume_order(
-      "weight", "the heads of the weight are taken from one another, with nothing between them",
-      2 * half * row_bytes * heads, [=](std::int64_t i) {
-        const std::int64_t row = i / row_bytes, head = row / (2 * half);
-        return row % (2 * half) < half ? i - head * half * row_bytes : i;
-      });
+  const auto assume = [&](const std::string& hint, auto from) {
+    inputs.assume_order("weight", hint, std::ssize(weight.bytes), [=](std::int64_t i) {
+      const std::int64_t row = i / row_bytes, head = row / head_rows;
+      const std::int64_t in_own = row % head_rows - start;
+      return in_own < 0 || in_own >= own ? i : from(head, in_own) * row_bytes + i % row_bytes;
+    });
+  };
+  const std::int64_t other = q ? own : 0; // where the other matrix starts
+  if (other + own <= head_rows)
+    assume(q ? "W_UV is taken for W_UK" : "W_UK is taken for W_UV",
+           [=](std::int64_t head, std::int64_t row) { return head * head_rows + other + row; });
+  assume("the heads of the weight are taken from one another, with nothing between them",
+         [=](std::int64_t head, std::int64_t row) { return start + head * own + row; });
 }
 
 void norm(Inputs& inputs, const OperationData& data) {
@@ -137,6 +148,24 @@ void topk(Inputs& inputs) {
       });
 }
 
+/// Positions of one rank: what a local index of another kind would have been made of.
+void topk_slots(Inputs& inputs, const OperationData& data) {
+  const auto dcp = rank_of(data, "slots");
+  if (!dcp || dcp->world == 1) return;
+  const auto world = static_cast<std::int32_t>(dcp->world);
+  const auto rank = static_cast<std::int32_t>(dcp->rank);
+  const auto interleave = static_cast<std::int32_t>(dcp->interleave);
+  // The position whose place in the rank's keys is the number of the block.
+  inputs.assume_each<std::int32_t>(
+      "topk_indices", "the place in a block of dcp_interleave positions is lost",
+      [=](std::int32_t position, std::int64_t) {
+        const std::int32_t block = position / interleave;
+        if (position < 0 || block % world != rank) return position;
+        const std::int32_t local = block / world;
+        return (local / interleave * world + rank) * interleave + local % interleave;
+      });
+}
+
 } // namespace
 
 std::vector<Assumption> other_inputs(const OperationData& data) {
@@ -157,6 +186,8 @@ std::vector<Assumption> other_inputs(const OperationData& data) {
     norm(inputs, data);
   } else if (operation == "topk") {
     topk(inputs);
+  } else if (operation == "topk_slots") {
+    topk_slots(inputs, data);
   } else if (operation == "output_gate") {
     inputs.assume_each<std::uint16_t>(
         "gate", "the gate's sign is lost",

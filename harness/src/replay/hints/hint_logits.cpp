@@ -1,5 +1,6 @@
 // Assumptions about the inputs of index logits: heads, dims or scales lost or out of order.
 #include <algorithm>
+#include <cmath>
 
 #include "../../operations/index_pages.hpp"
 #include "dsakit/reference/formats.hpp"
@@ -48,6 +49,14 @@ void about_dims(Inputs& inputs, const std::string& codes, std::int64_t width) {
                                      [=](std::uint8_t code, std::int64_t i) {
                                        return i % width / step == s ? std::uint8_t{0} : code;
                                      });
+  for (std::int64_t s = 0; s < 4; ++s) // what a lane of each 16 holds of one matrix instruction
+    inputs.assume_each<std::uint8_t>(codes,
+                                     "dims " + std::to_string(8 * s) + " to " +
+                                         std::to_string(8 * s + 7) +
+                                         " of each 32 of the dot are left out: a step of the sum",
+                                     [=](std::uint8_t code, std::int64_t i) {
+                                       return i % step / (step / 4) == s ? std::uint8_t{0} : code;
+                                     });
   const std::int64_t dims_a_byte = kDims / width;
   for (std::int64_t apart = 1; apart < width; apart *= 2)
     inputs.assume_order(codes,
@@ -75,11 +84,50 @@ void about_half_splits(Inputs& inputs, const std::string& codes) {
   }
 }
 
+/// Keys in tiles from key 0 on: each takes the scale of the first that is in its window.
+void scales_of_tiles(Inputs& inputs) {
+  if (!inputs.has("k_scale") || !inputs.has("ks")) return;
+  const Tensor& ks = inputs.at("ks");
+  std::vector<std::int64_t> begins(ks.as<std::int32_t>(), ks.as<std::int32_t>() + ks.elements());
+  std::sort(begins.begin(), begins.end());
+  for (const std::int64_t tile : {16, 32, 64})
+    inputs.assume(
+        "k_scale",
+        "every key of a tile of " + std::to_string(tile) + " has the scale of the tile's first",
+        [=](Tensor& scales) {
+          const Tensor right = scales;
+          for (std::int64_t key = 0; key < scales.elements(); ++key) {
+            const auto after = std::upper_bound(begins.begin(), begins.end(), key);
+            const std::int64_t begin = after == begins.begin() ? 0 : after[-1];
+            scales.as<float>()[key] = right.as<float>()[std::max(key - key % tile, begin)];
+          }
+        });
+}
+
 std::uint16_t clipped(std::uint16_t bf16, std::int64_t) {
   return bf16 & 0x8000u ? std::uint16_t{0} : bf16;
 }
 
-constexpr const char* kClipped = "a negative head weight counts as 0: ReLU after the weight";
+constexpr const char* kClipped = "a negative head weight counts as 0";
+
+/// relu(w x) = |w| relu(x) for a positive w and |w| relu(-x) for a negative one. `negative` takes
+/// the sign from a weight and says whether it had one; `flip` negates codes.
+template <class T, class Negative, class Flip>
+void relu_after_the_weight(Inputs& inputs, const std::string& weights, const std::string& codes,
+                           Negative negative, Flip flip) {
+  inputs.made.push_back(
+      {"what comes out where the ReLU is after the head weight, not before it",
+       [=](RecordedOperation& tensors, ContractValues&, Attributes&) {
+         Tensor& weight = tensors.inputs.at(weights).tensor;
+         Tensor& code = tensors.inputs.at(codes).tensor;
+         const auto head = code.bytes.size() / static_cast<std::size_t>(weight.elements());
+         for (std::int64_t i = 0; i < weight.elements(); ++i) {
+           if (!negative(weight.as<T>()[i])) continue;
+           const auto first = code.bytes.begin() + static_cast<std::ptrdiff_t>(head) * i;
+           std::transform(first, first + static_cast<std::ptrdiff_t>(head), first, flip);
+         }
+       }});
+}
 
 } // namespace
 
@@ -91,8 +139,17 @@ void fp8_logits(Inputs& inputs) {
                             });
   inputs.assume_each<float>(weights, kClipped,
                             [](float weight, std::int64_t) { return std::max(weight, 0.0F); });
+  relu_after_the_weight<float>(
+      inputs, weights, codes,
+      [](float& weight) {
+        const bool negative = std::signbit(weight);
+        weight = std::abs(weight);
+        return negative;
+      },
+      [](std::byte b) { return b == std::byte{0} ? b : b ^ std::byte{0x80}; }); // FNUZ has no -0
   inputs.assume_each<float>("k_scale", "the key scale is left out",
                             [](float, std::int64_t) { return 1.0F; });
+  scales_of_tiles(inputs);
   about_heads<float>(inputs, weights);
   about_dims(inputs, codes, kDims);
   about_half_splits(inputs, codes);
@@ -128,6 +185,14 @@ void mxfp4_logits(Inputs& inputs, const OperationData& data) {
   inputs.assume_each<std::uint8_t>(scales, "the query scale is left out", one);
   inputs.assume_each<std::uint8_t>("k_scale", "the key scale is left out", one);
   inputs.assume_each<std::uint16_t>(weights, kClipped, clipped);
+  relu_after_the_weight<std::uint16_t>(
+      inputs, weights, codes,
+      [](std::uint16_t& weight) {
+        const bool negative = (weight & 0x8000u) != 0;
+        weight &= 0x7FFFu;
+        return negative;
+      },
+      [](std::byte b) { return b ^ std::byte{0x88}; });
   inputs.assume_each<std::uint8_t>(codes, "the nibbles of the query are exchanged",
                                    [](std::uint8_t code, std::int64_t) {
                                      return static_cast<std::uint8_t>(code << 4 | code >> 4);

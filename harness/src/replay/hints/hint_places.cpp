@@ -26,22 +26,25 @@ bool same_value(const WrongElements& wrong, std::int64_t i, std::int64_t j) {
   return std::abs(odd - right) < wrong.slack() * std::abs(right);
 }
 
+/// An axis, or neighbouring ones as one.
+struct Along {
+  std::int64_t extent;
+  std::int64_t stride; ///< elements
+  std::string name;
+};
+
 /// Nearly all wrong elements hold what belongs at the place that `from` gives them along the axis,
 /// and among them are several values: in constant data every move fits.
 template <class From>
-bool fits(const WrongElements& wrong, std::size_t axis, const From& from) {
+bool fits(const WrongElements& wrong, const Along& along, const From& from) {
   constexpr std::size_t kElements = 2 * kEnough; // many moves are tried
   constexpr std::size_t kValues = 4;
-  const Shape& shape = wrong.shape();
-  std::int64_t stride = 1;
-  for (std::size_t a = axis + 1; a < shape.size(); ++a)
-    stride *= shape[a];
   std::set<std::uint64_t> values;
   return wrong.nearly_all(
              [&](std::int64_t i) {
-               const std::int64_t at = i / stride % shape[axis], source = from(at);
-               if (source < 0 || source >= shape[axis] ||
-                   !same_value(wrong, i, i + (source - at) * stride))
+               const std::int64_t at = i / along.stride % along.extent, source = from(at);
+               if (source < 0 || source >= along.extent ||
+                   !same_value(wrong, i, i + (source - at) * along.stride))
                  return false;
                if (values.size() < kValues) values.insert(wrong.odd_bits(i));
                return true;
@@ -51,23 +54,23 @@ bool fits(const WrongElements& wrong, std::size_t axis, const From& from) {
 }
 
 /// The shift that fits, of those the smallest.
-std::optional<std::int64_t> shift(const WrongElements& wrong, std::size_t axis) {
+std::optional<std::int64_t> shift(const WrongElements& wrong, const Along& along) {
   constexpr std::int64_t kFarthest = std::int64_t{1} << 16; // beyond it the search takes seconds
-  for (std::int64_t distance = 1; distance < std::min(wrong.shape()[axis], kFarthest); ++distance)
+  for (std::int64_t distance = 1; distance < std::min(along.extent, kFarthest); ++distance)
     for (const std::int64_t by : {distance, -distance})
-      if (fits(wrong, axis, [=](std::int64_t at) { return at + by; })) return by;
+      if (fits(wrong, along, [=](std::int64_t at) { return at + by; })) return by;
   return std::nullopt;
 }
 
 /// A part of an axis in which `unit` elements are one.
-struct Part {
+struct AxisPart {
   std::int64_t first;
   std::int64_t extent; ///< units
   std::int64_t unit;
 };
 
 /// Both directions of the exchange between pairs (0 1)(2 3).. and halves (0 n/2)(1 n/2+1)..
-std::vector<Move> half_splits(const Part& part) {
+std::vector<Move> half_splits(const AxisPart& part) {
   const auto within = [=](auto from) {
     return [=](std::int64_t at) {
       const std::int64_t in = at - part.first;
@@ -88,7 +91,7 @@ std::vector<Move> moves_along(std::int64_t extent) {
   const auto add = [&](std::string text, std::function<std::int64_t(std::int64_t)> from) {
     moves.push_back({std::move(text), std::move(from)});
   };
-  std::vector<Part> parts;
+  std::vector<AxisPart> parts;
   if (extent % 2 == 0 && extent > 2) parts.push_back({0, extent, 1});
   for (const std::int64_t dims : {64, 128})
     if (extent > dims) {
@@ -97,7 +100,7 @@ std::vector<Move> moves_along(std::int64_t extent) {
     }
   if (extent == reference::kMlaRecord)
     parts = {{extent - 2 * reference::kMlaPe, reference::kMlaPe, 2}}; // two bytes an element
-  for (const Part& part : parts)
+  for (const AxisPart& part : parts)
     for (Move& move : half_splits(part))
       add(std::move(move.text) + ": half-split against interleaved", std::move(move.from));
   for (std::int64_t step = 1; step < extent; step *= 2) {
@@ -134,20 +137,31 @@ std::string axis_name(const Failure& f, std::size_t axis) {
              : "axis " + std::to_string(axis) + " (" + name + ")";
 }
 
+Hint moved_along(const Failure& f, const Along& along) {
+  for (const Move& move : moves_along(along.extent))
+    if (fits(f.wrong, along, move.from))
+      return whose(f.c) + " lie in another order along " + along.name + ": " + move.text;
+  return {};
+}
+
 } // namespace
 
 Hint from_elsewhere(const Failure& f) {
   const Shape& shape = f.wrong.shape();
-  for (std::size_t axis = shape.size(); axis-- > 0;) {
-    if (const auto by = shift(f.wrong, axis))
+  std::int64_t stride = 1;
+  for (std::size_t axis = shape.size(); axis-- > 0; stride *= shape[axis]) {
+    const Along along{shape[axis], stride, axis_name(f, axis)};
+    if (const auto by = shift(f.wrong, along))
       return whose(f.c) + " are those " + std::to_string(std::abs(*by)) +
-             (*by > 0 ? " further on" : " before") + " along " + axis_name(f, axis) +
+             (*by > 0 ? " further on" : " before") + " along " + along.name +
              ": shifted by a row, a page or a stride";
-    for (const Move& move : moves_along(shape[axis]))
-      if (fits(f.wrong, axis, move.from))
-        return whose(f.c) + " lie in another order along " + axis_name(f, axis) + ": " + move.text;
+    if (const Hint hint = moved_along(f, along); !hint.empty()) return hint;
   }
-  return {};
+  if (shape.size() < 3) return {};
+  // Heads and their dims are one axis to whoever projects.
+  const std::size_t last = shape.size() - 1;
+  return moved_along(f, {shape[last - 1] * shape[last], 1,
+                         axis_name(f, last - 1) + " and " + axis_name(f, last) + " as one"});
 }
 
 Hint one_group_of_heads(const Failure& f) {

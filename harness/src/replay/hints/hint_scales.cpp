@@ -106,6 +106,8 @@ Hint scales(const Failure& f) {
                            " scales of " + whose(f.c);
   const auto doubled = count([](const ScalePair& p) { return p.odd == 2 * p.right; });
   const auto halved = count([](const ScalePair& p) { return 2 * p.odd == p.right; });
+  const auto hadamard = f.data.contract.find("hadamard");
+  const bool rotated = hadamard != f.data.contract.end() && hadamard->second != "none";
   // All of them by one factor: an encoding, not the rounding of some.
   const bool constant = found->count == found->all && (doubled == n || halved == n);
   if (nearly_all(doubled + halved) && !constant)
@@ -113,7 +115,8 @@ Hint scales(const Failure& f) {
   if (nearly_all(count(one_ulp_apart)))
     return part + " are one ulp off: times a reciprocal instead of a division?";
   if (nearly_all(count([](const ScalePair& p) { return p.odd < p.right; })) && !constant)
-    return part + " are too small: an amax over a part of the group?";
+    return part + " are too small: an amax over a part of the group" +
+           (rotated ? ", or a step of the rotation left out?" : "?");
   return {};
 }
 

@@ -1,6 +1,7 @@
 // Hints about positions and slots.
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <set>
 
 #include "failure.hpp"
@@ -22,7 +23,7 @@ std::set<std::int64_t> wrong_rows(const Failure& f) {
   return rows;
 }
 
-/// Each wrong row, of which there are two at least, holds the right ids in another order.
+/// Each wrong row holds the right ids in another order.
 bool same_ids_in_another_order(const Failure& f) {
   const std::set<std::int64_t> rows = wrong_rows(f);
   const std::int64_t k = f.wrong.shape()[1];
@@ -32,10 +33,23 @@ bool same_ids_in_another_order(const Failure& f) {
     std::sort(of_row.begin(), of_row.end());
     return of_row;
   };
-  return rows.size() >= 2 && f.wrong.at().size() >= kEnough &&
+  return f.wrong.at().size() >= kEnough &&
          std::all_of(rows.begin(), rows.end(), [&](std::int64_t row) {
            return sorted(f.wrong.odd_tensor(), row) == sorted(f.wrong.right_tensor(), row);
          });
+}
+
+/// The first wrong row of a selection in which an id follows -1, which never is right: those that
+/// are left over come last.
+std::optional<std::int64_t> padding_before_ids(const Failure& f) {
+  if (f.c.output != "topk_indices") return std::nullopt;
+  const std::int64_t k = f.wrong.shape()[1];
+  for (const std::int64_t row : wrong_rows(f)) {
+    const std::int32_t* ids = f.wrong.odd_tensor().as<std::int32_t>() + row * k;
+    const std::int32_t* padding = std::find(ids, ids + k, -1);
+    if (std::any_of(padding, ids + k, [](std::int32_t id) { return id >= 0; })) return row;
+  }
+  return std::nullopt;
 }
 
 /// What stands where another id belongs has the same score.
@@ -85,14 +99,16 @@ Hint selection(const Failure& f) {
   if (wrong.nearly_all([&](std::int64_t i) { return wrong.right(i) == -1 && wrong.odd(i) == 0; }))
     return whose(f.c) + " are 0 where -1 belongs: token 0 is read in place of nothing";
   // One is enough: nothing but -1 may stand there.
-  if (wrong.nearly_all([&](std::int64_t i) { return wrong.right(i) == -1 && wrong.odd(i) >= 0; },
-                       1))
+  if (wrong.nearly_all([&](std::int64_t i) { return wrong.right(i) == -1; }, 1))
     return f.whose_from() + " stand where there is nothing left (-1): a stale tail";
   if (wrong.nearly_all([&](std::int64_t i) { return wrong.odd(i) == -1 && wrong.right(i) >= 0; }))
     return whose(f.c) + " are -1 where an id belongs: padding counts, or ids are lost";
-  if (same_ids_in_another_order(f)) return whose(f.c) + " are the right ids in another order";
+  if (const auto row = padding_before_ids(f))
+    return "in row " + std::to_string(*row) + " of " + whose(f.c) +
+           " -1 stands before ids: padding counts as a candidate";
   if (f.data.id.operation == "topk" && same_scores(f))
     return whose(f.c) + " have the scores of the right ids: another rule for ties";
+  if (same_ids_in_another_order(f)) return whose(f.c) + " are the right ids in another order";
   return {};
 }
 

@@ -39,6 +39,24 @@ bool both_codes(const WrongElements& wrong, std::int64_t i, Fits fits) {
   return true;
 }
 
+/// Every row, along the first axis, in which something can differ by a factor has a wrong element.
+bool all_rows_wrong(const Failure& f) {
+  const Comparison& comparison = f.judged.comparison;
+  const Tensor& right = f.wrong.right_tensor();
+  if (comparison.wrong_along.empty() || right.shape.empty()) return true;
+  const AxisCounts& rows = comparison.wrong_along.front();
+  const std::int64_t width = right.elements() / right.shape[0];
+  for (std::int64_t row = 0; row < right.shape[0]; ++row) {
+    if (rows.wrong[static_cast<std::size_t>(row / rows.step)] > 0) continue;
+    for (std::int64_t i = row * width; i < (row + 1) * width; ++i) {
+      const bool compared =
+          f.expected.mask.empty() || f.expected.mask[static_cast<std::size_t>(i)] != 0;
+      if (compared && f.wrong.right(i) != 0 && std::isfinite(f.wrong.right(i))) return false;
+    }
+  }
+  return true;
+}
+
 } // namespace
 
 Hint unwritten(const Failure& f) {
@@ -67,6 +85,27 @@ Hint logarithm(const Failure& f) {
       return whose(f.c) + " are logarithms to base " + base + ", not " + of +
              "? The contract field is lse_base";
   return {};
+}
+
+/// v_cvt_pk_fp8_f32 writes one half of a word: two codes of each four.
+Hint half_of_a_conversion(const Failure& f) {
+  const WrongElements& wrong = f.wrong;
+  if (size_of(wrong.dtype()) != 1 || f.wrong.shape().empty() || f.wrong.shape().back() % 4 != 0)
+    return {};
+  bool moved = false;
+  if (!wrong.nearly_all(
+          [&](std::int64_t i) {
+            if (i % 4 >= 2) return wrong.odd_bits(i) == 0;
+            const bool fits = wrong.odd_bits(i) == wrong.right_bits(i + 2);
+            moved |= fits;
+            return fits;
+          },
+          4 * kEnough) ||
+      !moved)
+    return {};
+  return whose(f.c) +
+         " have the last two of each four codes in place of the first two, and 0 after "
+         "them: two conversions into the same half of a word?";
 }
 
 Hint packed_codes(const Failure& f) {
@@ -105,11 +144,13 @@ Hint factor(const Failure& f) {
   for (const auto& [ratio, text] :
        {std::pair(0.25, "0.25"), std::pair(0.5, "0.5"), std::pair(2.0, "2"), std::pair(4.0, "4")})
     if (wrong.have_ratio(ratio))
-      return are + text + " times what they should be: " +
-             (encoding
-                  ? std::string(ratio < 1 ? "e4m3fn read as e4m3fnuz" : "e4m3fnuz read as e4m3fn") +
+      return are + text + " times what they should be" +
+             (!all_rows_wrong(f) ? ", in some rows alone: a scale of these rows off by an exponent"
+              : encoding
+                  ? std::string(": ") +
+                        (ratio < 1 ? "e4m3fn read as e4m3fnuz" : "e4m3fnuz read as e4m3fn") +
                         "? The contract field is " + encoding
-                  : "a format read with the bias of another, or a scale off by an exponent");
+                  : ": a format read with the bias of another, or a scale off by an exponent");
   const Tensor* weights = f.data.optional_input("index_weights");
   if (!weights) weights = f.data.optional_input("index_weights_folded");
   if (!weights) return {};
@@ -190,7 +231,8 @@ Hint not_a_number(const Failure& f) {
   const WrongElements& wrong = f.wrong;
   if (!wrong.nearly_all([&](std::int64_t i) { return std::isnan(wrong.odd(i)); })) return {};
   return whose(f.c) +
-         " are NaN: -inf less -inf of a part without a key, or 0 times what such a part holds?";
+         " are NaN: -inf less -inf of a part without a key, an lse of +inf, or 0 times what such a "
+         "part holds?";
 }
 
 } // namespace dsakit::harness

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "trial.hpp"
+#include "assumption.hpp"
 
 namespace dsakit::harness {
 

@@ -1,4 +1,4 @@
-#include "trial.hpp"
+#include "assumption.hpp"
 
 #include <algorithm>
 
@@ -21,7 +21,20 @@ std::size_t bytes_of(const RecordedOperation& tensors) {
   return bytes;
 }
 
-/// Row 0, which a producer may take for all rows, and the first ones that are wrong.
+/// Rows without a wrong element, which an assumption has to leave right: the first, middle and
+/// last.
+std::vector<std::int64_t> right_rows(const Failure& f, std::size_t axis) {
+  std::vector<std::int64_t> rows;
+  const std::vector<AxisCounts>& along = f.judged.comparison.wrong_along;
+  if (axis >= along.size() || along[axis].step != 1) return rows;
+  for (std::size_t row = 0; row < along[axis].wrong.size(); ++row)
+    if (along[axis].wrong[row] == 0) rows.push_back(static_cast<std::int64_t>(row));
+  if (rows.size() > 3) rows = {rows.front(), rows[rows.size() / 2], rows.back()};
+  return rows;
+}
+
+/// Row 0, which a producer may take for all rows, the first ones that are wrong, and a few right
+/// ones.
 std::vector<std::int64_t> rows_to_try(const Failure& f, std::size_t axis) {
   std::vector<std::int64_t> rows = {0};
   for (const std::int64_t i : f.wrong.at()) {
@@ -29,24 +42,26 @@ std::vector<std::int64_t> rows_to_try(const Failure& f, std::size_t axis) {
     if (std::find(rows.begin(), rows.end(), row) == rows.end()) rows.push_back(row);
     if (rows.size() > kRows) break;
   }
+  for (const std::int64_t row : right_rows(f, axis))
+    if (row != 0) rows.push_back(row);
   std::sort(rows.begin(), rows.end());
   return rows;
 }
 
 } // namespace
 
-std::optional<AssumptionTrial> AssumptionTrial::of(const OperationAdapter& adapter,
+std::optional<AssumptionCheck> AssumptionCheck::of(const OperationAdapter& adapter,
                                                    const Failure& f) {
   const bool got_is_reference = f.c.got.kind == Producer::Kind::reference;
   if (!got_is_reference && f.c.want.kind != Producer::Kind::reference) return std::nullopt;
   const OperationData& data = f.data;
-  AssumptionTrial trial;
-  trial.adapter_ = &adapter;
-  trial.id_ = data.id;
-  trial.contract_ = data.contract;
-  trial.config_ = data.config;
-  trial.case_ = f.c;
-  for (Producer* side : {&trial.case_.got, &trial.case_.want}) // of all rows
+  AssumptionCheck check;
+  check.adapter_ = &adapter;
+  check.id_ = data.id;
+  check.contract_ = data.contract;
+  check.config_ = data.config;
+  check.case_ = f.c;
+  for (Producer* side : {&check.case_.got, &check.case_.want}) // of all rows
     side->scales = nullptr, side->band = nullptr;
 
   RecordedTensor odd;
@@ -66,25 +81,25 @@ std::optional<AssumptionTrial> AssumptionTrial::of(const OperationAdapter& adapt
   }
   tensors.outputs[kOdd] = std::move(odd);
   if (bytes_of(tensors) > kMostBytes) return std::nullopt;
-  trial.tensors_ = std::make_unique<RecordedOperation>(std::move(tensors));
+  check.tensors_ = std::make_unique<RecordedOperation>(std::move(tensors));
 
-  ReferenceRun reference(adapter, trial.data());
-  const auto judged = judge(trial.case_of(*trial.tensors_), reference);
+  ReferenceRun reference(adapter, check.data());
+  const auto judged = judge(check.case_of(*check.tensors_), reference);
   const std::size_t enough = f.c.gate == Gate::derived ? kEnough : kEnoughOfExact;
   if (!judged || judged->comparison.mismatches < static_cast<std::int64_t>(enough))
     return std::nullopt;
-  trial.before_ = judged->comparison;
-  return trial;
+  check.before_ = judged->comparison;
+  return check;
 }
 
-Case AssumptionTrial::case_of(const RecordedOperation& tensors) const {
+Case AssumptionCheck::case_of(const RecordedOperation& tensors) const {
   Case c = case_;
   (c.got.kind == Producer::Kind::reference ? c.want : c.got).tensor =
       &tensors.outputs.at(kOdd).tensor;
   return c;
 }
 
-bool AssumptionTrial::explains(const Assumption& assumption) const {
+bool AssumptionCheck::explains(const Assumption& assumption) const {
   RecordedOperation tensors = *tensors_;
   OperationData other{id_, contract_, tensors, config_};
   assumption.make(tensors, other.contract, other.config);
