@@ -99,15 +99,18 @@ void note_beyond(KernelRun& run, const std::string& name, const Tensor& untouche
 /// Projects once, by the library of the device, and waits.
 Result<KernelRun> project(optimized::Device& device, const optimized::ProjectionParams& params);
 
-/// Picks the kernel, launches it once and waits.
+/// Chooses the kernel and its configuration, launches it once and waits.
 template <class Params>
-Result<KernelRun> launch(optimized::Device& device, const Params& params) {
-  const auto picked = optimized::pick<Params>(device.arch(), params);
-  DSAKIT_TRY(picked);
-  const optimized::Kernel<Params>& kernel = **picked;
+Result<KernelRun> launch(optimized::Device& device, const Params& problem) {
+  const auto choice = optimized::choose<Params>(device.arch(), device.description(), problem);
+  DSAKIT_TRY(choice);
+  const optimized::Kernel<Params>& kernel = *choice->kernel;
+  const Params& params = choice->params;
 
   KernelRun run;
   run.kernel = kernel.name;
+  run.configuration = choice->configuration;
+  if (kernel.tuning.problem_class) run.problem_class = kernel.tuning.problem_class(params);
   run.workgroups = kernel.workgroups(params);
   for (const optimized::Kernel<Params>& other : optimized::kernels<Params>(device.arch())) {
     if (&other == &kernel) continue;

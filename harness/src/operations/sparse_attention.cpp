@@ -13,7 +13,6 @@
 namespace dsakit::harness {
 namespace {
 
-constexpr std::int64_t kSlotsPerSplit = 512;
 
 /// Rows of bf16: the reference alone reads them.
 bool is_dense(const OperationData& data) {
@@ -154,8 +153,6 @@ public:
     params.heads = static_cast<std::int32_t>(in->heads);
     params.k = static_cast<std::int32_t>(in->k);
     params.page_size = static_cast<std::int32_t>(in->cache.page_size);
-    params.splits =
-        static_cast<std::int32_t>(std::clamp<std::int64_t>(in->k / kSlotsPerSplit, 1, 64));
     params.softmax_scale = static_cast<float>(in->softmax_scale);
     params.encoding = in->mla_fp8_encoding;
     params.scale_read = in->mla_scale_read;

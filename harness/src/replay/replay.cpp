@@ -480,6 +480,7 @@ private:
     const bool of_kernel = c.got.kind == Producer::Kind::kernel;
     if (of_kernel && kernel) {
       line.kernel = kernel->kernel;
+      line.configuration = kernel->configuration;
       line.workgroups = kernel->workgroups;
       line.other_kernels = kernel->other_kernels;
       line.time_us = kernel->time_us;

@@ -60,6 +60,8 @@ struct StrayWrite {
 /// One launch of a kernel.
 struct KernelRun {
   std::string kernel;                     ///< or the library that projected
+  optimized::Configuration configuration; ///< what may be tuned of it
+  std::string problem_class;              ///< of tuned choices; empty where nothing may be tuned
   std::int64_t workgroups = 0;            ///< 0 of a library
   double time_us = 0;                     ///< of the launch alone, by the device's clock
   std::vector<std::string> other_kernels; ///< "name: why it was not taken"
