@@ -1,6 +1,8 @@
 #include "dsakit/optimized/configuration.hpp"
 
 #include <charconv>
+#include <limits>
+#include <set>
 
 namespace dsakit::optimized {
 
@@ -34,11 +36,37 @@ Result<Configuration> parse_configuration(std::string_view text) {
   }
 }
 
+Status check_configuration(std::string_view operation, const Configuration& configuration) {
+  std::string operations;
+  std::map<std::string_view, std::set<std::int32_t>> listed;
+  for (const ConfigurationSpace& space : configuration_spaces()) {
+    operations += (operations.empty() ? "" : ", ") + std::string(space.operation);
+    if (space.operation != operation) continue;
+    for (const ConfigurationKey& key : space.keys)
+      listed[key.key].insert(key.values.begin(), key.values.end());
+  }
+  if (listed.empty())
+    return bad_input("found " + std::string(operation) +
+                     ", which has nothing to tune, want one of " + operations);
+  std::string keys;
+  for (const auto& [key, values] : listed)
+    keys += (keys.empty() ? "" : ", ") + std::string(key);
+  for (const auto& [key, value] : configuration) {
+    const auto found = listed.find(key);
+    if (found == listed.end())
+      return bad_input("found " + key + ", want one of " + keys + " for " + std::string(operation));
+    if (value != 0 && !found->second.contains(value))
+      return bad_input(key + ": found " + std::to_string(value) + ", which no kernel of " +
+                       std::string(operation) + " lists (dsakit doctor does)");
+  }
+  return {};
+}
+
 std::string class_of(std::initializer_list<std::pair<std::string_view, std::int64_t>> extents) {
   std::string text;
   for (const auto& [name, extent] : extents) {
     std::int64_t rounded = 1;
-    while (rounded < extent && rounded <= INT64_MAX / 2)
+    while (rounded < extent && rounded <= std::numeric_limits<std::int64_t>::max() / 2)
       rounded *= 2;
     text += (text.empty() ? "" : " ") + std::string(name) + "=" +
             std::to_string(extent < 1 ? 0 : rounded);

@@ -19,7 +19,7 @@ import cli_test  # noqa: E402  reads the other arguments
 from cli_test import BAD_INPUT, INTERRUPTED, NOTHING_RAN, PASS, CliTest, DSAKIT, dsakit  # noqa: E402
 
 TOPK = {"operation": "topk", "shape": {"rows": 1, "keys": 512, "k": 64}}
-ATTENTION = {"operation": "sparse_attention", "shape": {"tokens": 1, "heads": 16, "k": 64}}
+ATTENTION = {"operation": "sparse_attention", "shape": {"rows": 1, "context": 256, "heads": 16, "k": 64}}
 
 
 class Sweep(CliTest):

@@ -33,6 +33,7 @@ struct SweepFiles {
   std::vector<std::string> inputs;
   std::string output;
   double min_effect_percent = 3;
+  std::string times = "hot";
 };
 
 int sweep_failed(const Status& status) {
@@ -125,8 +126,8 @@ int run_merge(const SweepFiles& files) {
 }
 
 int run_apply(const SweepFiles& files) {
-  const auto verdicts =
-      harness::apply_sweep(files.inputs.front(), files.output, files.min_effect_percent / 100);
+  const auto verdicts = harness::apply_sweep(files.inputs.front(), files.output,
+                                             {files.times, files.min_effect_percent / 100});
   if (!verdicts) return sweep_failed(verdicts.status());
   for (const harness::SweepVerdict& v : *verdicts) {
     std::printf("%s %s %s, %s: ", v.kept ? "kept    " : "not kept", v.choice.operation.c_str(),
@@ -164,6 +165,9 @@ void add_files_verbs(CLI::App& sweep, int& exit_code) {
       ->add_option("--min-effect", files->min_effect_percent,
                    "percent by which the median must beat the default's")
       ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  apply->add_option("--by", files->times, "which times decide")
+      ->check(CLI::IsMember({"hot", "cold"}))
       ->capture_default_str();
   apply->callback([files, &exit_code] { exit_code = run_apply(*files); });
 }

@@ -28,7 +28,7 @@ public:
     DSAKIT_TRY(device_y);
 
     auto run =
-        project(device, optimized::projection(device_x->as<std::uint16_t>(),
+        project(data, device, optimized::projection(device_x->as<std::uint16_t>(),
                                               device_weight->as<std::uint16_t>(),
                                               device_y->as<std::uint16_t>(), x_of(data).shape[0],
                                               weight.shape[1], weight.shape[0]));

@@ -158,7 +158,7 @@ public:
     params.scale_read = in->mla_scale_read;
     params.lse_base = in->lse_base;
 
-    auto run = launch(device, params);
+    auto run = launch(data, device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "latent", *device_latent, std::move(latent)));
     DSAKIT_TRY(take_output(*run, "lse", *device_lse, std::move(lse)));

@@ -18,8 +18,10 @@ public:
   /// Looks for the device, before any run(); its description.
   Result<std::string> open();
   Result<KernelRun> run(const OperationAdapter& adapter, const OperationData& data) const;
-  /// Once more, on host lanes with the waves between barriers in another order.
-  Result<KernelRun> run_again(const OperationAdapter& adapter, const OperationData& data) const;
+  /// Once more, on host lanes with the waves between barriers in another order, for each `time` its
+  /// own.
+  Result<KernelRun> run_again(const OperationAdapter& adapter, const OperationData& data,
+                              int time = 1) const;
 
 private:
   bool on_host() const { return kind_ == optimized::DeviceKind::host; }

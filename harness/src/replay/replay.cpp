@@ -9,6 +9,7 @@
 #include "attribute.hpp"
 #include "chain.hpp"
 #include "command.hpp"
+#include "determinism.hpp"
 #include "dsakit/core/operations.hpp"
 #include "dsakit/harness/operations.hpp"
 #include "dsakit/harness/recording.hpp"
@@ -452,7 +453,15 @@ private:
         if (reference_only.empty()) DSAKIT_TRY(compare(entry, output, name, ours, theirs, run));
       }
     }
-    return {};
+    if (!kernel || chained()) return {};
+    const auto new_line = [&] {
+      ReportLine line = line_of(entry, id);
+      line.reproduce =
+          command(report_.environment, "replay", entry.report.file, id.operation, options_.repeat);
+      return line;
+    };
+    return check_determinism(options_.determinism, adapter, reference.data(), *kernel, kernels_,
+                             new_line, report_.lines);
   }
 
   Status compare(const Entry& entry, const std::string& output, const std::string& tensor,

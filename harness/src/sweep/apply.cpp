@@ -21,9 +21,11 @@ struct SweptProblem {
   std::optional<json> best; ///< not the default
 };
 
-double time_of(const json& line, const char* which) {
-  return line["hot"][which].get<double>();
-}
+/// Which times decide; every line that is taken has them.
+struct SweepTimes {
+  std::string name; ///< hot | cold
+  double of(const json& line, const char* which) const { return line[name][which].get<double>(); }
+};
 
 std::string percent(double share) {
   char text[32];
@@ -32,19 +34,20 @@ std::string percent(double share) {
 }
 
 /// Empty where the best is kept.
-std::string why_not(const SweptProblem& problem, double min_effect) {
+std::string why_not(const SweptProblem& problem, const SweepTimes& times, double min_effect) {
   if (!problem.standard) return "its default was not timed";
   const double gain =
-      1 - time_of(*problem.best, "median_us") / time_of(*problem.standard, "median_us");
+      1 - times.of(*problem.best, "median_us") / times.of(*problem.standard, "median_us");
   if (gain < min_effect)
     return "found a gain of " + percent(gain) + ", want at least " + percent(min_effect);
-  if (time_of(*problem.best, "q3_us") >= time_of(*problem.standard, "q1_us"))
+  if (times.of(*problem.best, "q3_us") >= times.of(*problem.standard, "q1_us"))
     return "its quartiles reach into the default's: noise";
   return "";
 }
 
 /// By device, operation, kernel and class; of several builds the lines of the last one in the file.
-Result<std::vector<SweptProblem>> group(const std::vector<json>& lines, const std::string& path) {
+Result<std::vector<SweptProblem>> group(const std::vector<json>& lines, const SweepTimes& times,
+                                        const std::string& path) {
   std::vector<SweptProblem> groups;
   for (const json& line : lines) {
     if (median_of(line) == 0) continue;
@@ -52,6 +55,9 @@ Result<std::vector<SweptProblem>> group(const std::vector<json>& lines, const st
       if (!line.contains(key) || !line[key].is_string())
         return bad_input(path + ": " + line["key"].get<std::string>() + ": " + key +
                          ": found no text, want one");
+    if (!line.contains(times.name))
+      return bad_input(path + ": " + line["key"].get<std::string>() + ": found no " + times.name +
+                       " times, want some");
     optimized::TunedChoice choice{
         line["device"], line["operation"], line["kernel"], line["problem_class"], {}};
     const std::string code_hash = line["code_hash"];
@@ -67,7 +73,7 @@ Result<std::vector<SweptProblem>> group(const std::vector<json>& lines, const st
     const bool is_default = std::all_of(line["configuration"].begin(), line["configuration"].end(),
                                         [](const json& value) { return value == 0; });
     auto& slot = is_default ? found->standard : found->best;
-    if (!slot || time_of(line, "median_us") < time_of(*slot, "median_us")) slot = line;
+    if (!slot || times.of(line, "median_us") < times.of(*slot, "median_us")) slot = line;
   }
   return groups;
 }
@@ -92,23 +98,24 @@ Result<std::int64_t> merge_sweeps(const std::vector<std::string>& inputs,
 }
 
 Result<std::vector<SweepVerdict>> apply_sweep(const std::string& input, const std::string& output,
-                                              double min_effect) {
+                                              const SweepApplyOptions& options) {
+  const SweepTimes times{options.times};
   DSAKIT_TRY(check_not_input(output, input));
   const auto results = read_sweep_results(input);
   DSAKIT_TRY(results);
-  const auto groups = group(results->lines, input);
+  const auto groups = group(results->lines, times, input);
   DSAKIT_TRY(groups);
   std::vector<SweepVerdict> verdicts;
   json choices = json::array();
   for (const SweptProblem& problem : *groups) {
     SweepVerdict verdict;
     verdict.choice = problem.choice;
-    if (problem.standard) verdict.default_us = time_of(*problem.standard, "median_us");
+    if (problem.standard) verdict.default_us = times.of(*problem.standard, "median_us");
     if (problem.best) {
       verdict.choice.configuration =
           (*problem.best)["configuration"].get<optimized::Configuration>();
-      verdict.median_us = time_of(*problem.best, "median_us");
-      verdict.why_not = why_not(problem, min_effect);
+      verdict.median_us = times.of(*problem.best, "median_us");
+      verdict.why_not = why_not(problem, times, options.min_effect);
     } else {
       verdict.why_not = "the default alone was timed";
     }

@@ -39,9 +39,8 @@ Result<json> row_of(const std::string& report) {
 
 /// Members of the row that are results; times without their samples.
 void take(const json& row, json& line) {
-  for (const char* key : {"kernel", "problem_class"})
+  for (const char* key : {"kernel", "problem_class", "ran"})
     if (row.contains(key)) line[key] = row[key];
-  if (row.contains("configuration")) line["ran"] = row["configuration"];
   for (const char* times : {"hot", "cold"}) {
     if (!row.contains(times) || !row[times].is_object()) continue;
     line[times] = row[times];

@@ -5,10 +5,10 @@
 #include <filesystem>
 
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "../golden/manifest.hpp"
 #include "../import/json.hpp"
 #include "../recording/text.hpp"
 
@@ -70,14 +70,7 @@ std::string sweep_key(const SweepCandidate& candidate, const SweepIdentity& iden
       {"device", identity.device},
       {"toolchain",
        identity.toolchain}}.dump();
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned size = 0;
-  EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr);
-  std::string key;
-  for (unsigned i = 0; i < 16; ++i)
-    for (const int nibble : {digest[i] >> 4, digest[i] & 15})
-      key += "0123456789abcdef"[nibble];
-  return key;
+  return sha256_of_bytes(std::as_bytes(std::span(text))).substr(0, 32);
 }
 
 double median_of(const json& line) {

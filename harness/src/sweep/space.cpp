@@ -1,6 +1,7 @@
 // Spaces of a sweep: problems, axes and constraints, as a list of candidates.
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -155,30 +156,14 @@ Result<std::vector<SweepProblem>> problems_of(const json& problem,
 
 /// Whether some kernel of the operation lists these keys and values.
 Status check_axes(const std::string& operation, const ValueLists& axes) {
-  std::string known;
-  std::map<std::string_view, std::set<std::int64_t>> listed;
-  for (const optimized::ConfigurationSpace& space : optimized::configuration_spaces()) {
-    known += (known.empty() ? "" : ", ") + std::string(space.operation);
-    if (space.operation != operation) continue;
-    for (const optimized::ConfigurationKey& key : space.keys)
-      listed[key.key].insert(key.values.begin(), key.values.end());
-  }
-  if (listed.empty())
-    return bad_input("found operation " + operation + ", which has nothing to tune, want one of " +
-                     known);
-  for (const auto& [axis, values] : axes) {
-    const auto key = listed.find(axis);
-    if (key == listed.end()) {
-      std::string keys;
-      for (const auto& [name, allowed] : listed)
-        keys += (keys.empty() ? "" : ", ") + std::string(name);
-      return bad_input("axes: found " + axis + ", want one of " + keys + " for " + operation);
-    }
+  for (const auto& [axis, values] : axes)
     for (const json& value : values)
-      if (!key->second.contains(value.get<std::int64_t>()))
-        return bad_input("axes: " + axis + ": found " + value.dump() + ", which no kernel of " +
-                         operation + " lists (dsakit doctor does)");
-  }
+      if (value > std::numeric_limits<std::int32_t>::max())
+        return bad_input("axes: " + axis + ": found " + value.dump() + ", want less than 2^31");
+      else if (const Status status =
+                   optimized::check_configuration(operation, {{axis, value.get<std::int32_t>()}});
+               !status)
+        return at("axes", status);
   return {};
 }
 

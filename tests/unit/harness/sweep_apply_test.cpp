@@ -30,13 +30,13 @@ protected:
         {"hot", {{"median_us", median_us}, {"q1_us", median_us - 1}, {"q3_us", median_us + 1}}}};
   }
 
-  Result<std::vector<SweepVerdict>> apply(const std::vector<json>& lines,
-                                          double min_effect = 0.03) {
+  Result<std::vector<SweepVerdict>> apply(const std::vector<json>& lines, double min_effect = 0.03,
+                                          const std::string& times = "hot") {
     std::ofstream file(results_, std::ios::trunc);
     for (const json& line : lines)
       file << line << "\n";
     file.close();
-    return apply_sweep(results_, tuned_, min_effect);
+    return apply_sweep(results_, tuned_, {times, min_effect});
   }
   optimized::TunedChoices written() {
     const auto choices = optimized::parse_tuned(tuned_, testing::read_file(tuned_));
@@ -91,6 +91,18 @@ TEST_F(SweepApplyTest, ADisqualifiedCandidateNeverWins) {
   EXPECT_EQ(why_not({line(0, 20), wrong}), "the default alone was timed");
 }
 
+TEST_F(SweepApplyTest, HotOrColdTimesDecide) {
+  json standard = line(0, 100), other = line(8, 200);
+  standard["cold"] = other["hot"];
+  other["cold"] = standard["hot"];
+  EXPECT_FALSE(apply({standard, other})->front().kept);
+  const auto cold = apply({standard, other}, 0.03, "cold");
+  EXPECT_TRUE(cold->front().kept);
+  EXPECT_EQ(cold->front().median_us, 100);
+  EXPECT_NE(apply({line(0, 1)}, 0, "cold").status().what().find("found no cold times, want some"),
+            std::string::npos);
+}
+
 TEST_F(SweepApplyTest, TimesOfTheLastBuildCount) {
   EXPECT_EQ(why_not({line(0, 100, "k=2048", "old"), line(8, 1, "k=2048", "old"), line(0, 100),
                      line(16, 99)}),
@@ -117,8 +129,8 @@ TEST_F(SweepApplyTest, WhatCannotBeAppliedIsBadInputAndWritesNothing) {
   no_times["hot"].erase("q1_us");
   EXPECT_NE(refusal({no_times}).find(":1: hot q1_us: found no number, want one"),
             std::string::npos);
-  EXPECT_EQ(apply_sweep(results_, results_, 0).status().code(), Code::bad_input);
-  EXPECT_EQ(apply_sweep(folder_ / "none", tuned_, 0).status().code(), Code::bad_input);
+  EXPECT_EQ(apply_sweep(results_, results_, {}).status().code(), Code::bad_input);
+  EXPECT_EQ(apply_sweep(folder_ / "none", tuned_, {}).status().code(), Code::bad_input);
 }
 
 } // namespace

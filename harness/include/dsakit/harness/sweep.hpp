@@ -98,9 +98,14 @@ struct SweepVerdict {
   std::string why_not; ///< empty where it is kept
 };
 
-/// Writes the tuned file of the configurations that beat the default: by at least the share
-/// `min_effect`, and with intervals from first to third quartile that lie apart.
+struct SweepApplyOptions {
+  std::string times = "hot"; ///< hot | cold: which decide
+  double min_effect = 0.03;  ///< share of the default's median
+};
+
+/// Writes the tuned file of the configurations that beat the default: by at least `min_effect`, and
+/// with intervals from first to third quartile that lie apart.
 Result<std::vector<SweepVerdict>> apply_sweep(const std::string& input, const std::string& output,
-                                              double min_effect);
+                                              const SweepApplyOptions& options);
 
 } // namespace dsakit::harness

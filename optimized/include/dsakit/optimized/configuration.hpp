@@ -61,6 +61,9 @@ struct ConfigurationSpace {
 /// Of every kernel of this program that has something to tune.
 const std::vector<ConfigurationSpace>& configuration_spaces();
 
+/// bad_input where no kernel of the operation lists such a key or value.
+Status check_configuration(std::string_view operation, const Configuration& configuration);
+
 /// What a sweep found for problems of a class on a device.
 struct TunedChoice {
   std::string device; ///< Device::description()
