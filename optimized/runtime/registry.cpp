@@ -94,9 +94,9 @@ namespace {
 
 template <class Params>
 void list_space(std::vector<ConfigurationSpace>& spaces, const Kernel<Params>& kernel) {
-  const Tuning<Params>& tuning = kernel.tuning;
-  if (tuning.tunables.empty() ||
-      std::any_of(spaces.begin(), spaces.end(), [&](const ConfigurationSpace& listed) {
+  if (!kernel.tuning) return;
+  const Tuning<Params>& tuning = *kernel.tuning;
+  if (std::any_of(spaces.begin(), spaces.end(), [&](const ConfigurationSpace& listed) {
         return listed.operation == tuning.operation && listed.kernel == kernel.name;
       }))
     return;

@@ -60,7 +60,7 @@ class Sweep(CliTest):
         self.expect_each_once(8)
         for line in self.lines():
             self.assertEqual(line["verdict"], "pass")
-            self.assertEqual(line["device"], "host lanes (gfx942)")
+            self.assertEqual(line["device"], "host lanes (gfx942 model)")
             self.assertGreater(line["hot"]["median_us"], 0)
         self.assertEqual([line["ran"] for line in self.lines()][:4],
                          [{"lanes": 512}, {"lanes": 256}, {"lanes": 512}, {"lanes": 1024}])
@@ -125,8 +125,8 @@ class Sweep(CliTest):
         self.assertRegex(done.stdout, r"^kept +topk rows=")
         self.assertEqual(ran({"DSAKIT_TUNED": str(tuned)}), {1024})
         doctor = self.expect(PASS, "doctor", env={"DSAKIT_TUNED": str(tuned)}).stdout
-        self.assertIn("host lanes (gfx942): 1", doctor)
-        self.assertIn("host lanes (gfx950): none, every kernel takes its default", doctor)
+        self.assertIn("host lanes (gfx942 model): 1", doctor)
+        self.assertIn("host lanes (gfx950 model): none, every kernel takes its default", doctor)
         self.assertNotIn(str(self.folder), doctor.split("environment")[1])
 
     def test_a_bad_tuned_file_is_2(self):

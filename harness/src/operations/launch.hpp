@@ -118,7 +118,7 @@ Result<KernelRun> launch(LaunchObserver* observer, optimized::Device& device, co
   KernelRun run;
   run.kernel = kernel.name;
   run.configuration = choice->configuration;
-  if (kernel.tuning.problem_class) run.problem_class = kernel.tuning.problem_class(params);
+  if (kernel.tuning) run.problem_class = kernel.tuning->problem_class(params);
   run.workgroups = kernel.workgroups(params);
   for (const optimized::Kernel<Params>& other : optimized::kernels<Params>(device.arch())) {
     if (&other == &kernel) continue;

@@ -221,8 +221,9 @@ Status add_sweep(const json& entry, const std::filesystem::path& folder, SweepSp
     const auto expanded = problems_of(problems[i], folder);
     if (!expanded) return at(place, expanded.status());
     for (const SweepProblem& problem : *expanded) {
-      DSAKIT_TRY(check_axes(problem.operation, *axes));
-      DSAKIT_TRY(add_problem(problem, *configurations, constraints, space));
+      Status status = check_axes(problem.operation, *axes);
+      if (status) status = add_problem(problem, *configurations, constraints, space);
+      if (!status) return at(place, status);
     }
   }
   return {};

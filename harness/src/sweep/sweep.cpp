@@ -28,13 +28,14 @@ std::vector<const SweepCandidate*> in_order(const SweepSpace& space, const Sweep
       order.push_back(&space.candidates[i]);
   if (!options.random) return order;
   // Without its default no configuration of a problem is known to be better.
-  const auto rest = std::stable_partition(order.begin(), order.end(),
-                                          [](const SweepCandidate* c) { return c->is_default(); });
+  std::vector<const SweepCandidate*> defaults, rest;
+  for (const SweepCandidate* candidate : order)
+    (candidate->is_default() ? defaults : rest).push_back(candidate);
   std::mt19937_64 random(options.seed);
-  for (auto left = static_cast<std::uint64_t>(order.end() - rest); left > 1; --left)
-    std::iter_swap(rest + static_cast<std::ptrdiff_t>(left - 1),
-                   rest + static_cast<std::ptrdiff_t>(random() % left));
-  return order;
+  for (std::size_t left = rest.size(); left > 1; --left)
+    std::swap(rest[left - 1], rest[random() % left]);
+  defaults.insert(defaults.end(), rest.begin(), rest.end());
+  return defaults;
 }
 
 /// A sweep that runs: what its threads share.

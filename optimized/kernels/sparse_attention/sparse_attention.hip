@@ -355,7 +355,7 @@ Status sparse_attention(const SparseAttentionParams& params, void* workspace, st
 
 DSAKIT_REGISTER_KERNELS(SparseAttentionParams,
                         {"mfma16", supports, workspace_bytes, workgroups,
-                         erase_stream<SparseAttentionParams, sparse_attention>, tuning()})
+                         erase_stream<SparseAttentionParams, sparse_attention>, &tuning()})
 
 } // namespace dsakit::optimized::DSAKIT_ARCH
 #endif

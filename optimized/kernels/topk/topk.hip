@@ -124,7 +124,7 @@ Status topk(const TopkParams& p, void*, std::size_t, hipStream_t stream) {
 }
 
 DSAKIT_REGISTER_KERNELS(TopkParams, {"radix64", supports, no_workspace<TopkParams>, workgroups,
-                                     erase_stream<TopkParams, topk>, tuning()})
+                                     erase_stream<TopkParams, topk>, &tuning()})
 
 } // namespace dsakit::optimized::DSAKIT_ARCH
 #endif

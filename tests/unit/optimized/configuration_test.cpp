@@ -97,7 +97,7 @@ TEST(Configuration, SpacesListKeysWithValuesThatLaunchersTake) {
   EXPECT_TRUE(lanes && splits);
   for (const Arch arch : {Arch::gfx942, Arch::gfx950})
     for (const auto& kernel : kernels<SparseAttentionParams>(arch))
-      for (const auto& tunable : kernel.tuning.tunables)
+      for (const auto& tunable : kernel.tuning->tunables)
         for (const std::int32_t value : tunable.values) {
           SparseAttentionParams params = attention_problem(2048);
           params.*tunable.field = value;

@@ -35,7 +35,7 @@ struct Tunable {
   std::int32_t (*standard)(const Params&); ///< one of `values`, where nothing was tuned
 };
 
-/// All of them; empty of most kernels.
+/// All of a kernel; most have nothing to tune.
 template <class Params>
 struct Tuning {
   std::string_view operation;

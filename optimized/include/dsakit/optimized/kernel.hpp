@@ -30,7 +30,7 @@ struct Kernel {
   std::size_t (*workspace_bytes)(const Params&);
   std::int64_t (*workgroups)(const Params&); ///< of one launch
   Status (*launch)(const Params&, void* workspace, std::size_t workspace_bytes, void* stream);
-  Tuning<Params> tuning = {};
+  const Tuning<Params>* tuning = nullptr; ///< none: there is nothing to tune
 };
 
 /// The kernels of the operation that takes Params, best first; empty where `arch` is not built.
@@ -88,7 +88,8 @@ struct Choice {
 template <class Params>
 Status configure(const Kernel<Params>& kernel, std::string_view device, const Configuration& asked,
                  Choice<Params>& choice) {
-  const Tuning<Params>& tuning = kernel.tuning;
+  static const Tuning<Params> none{};
+  const Tuning<Params>& tuning = kernel.tuning ? *kernel.tuning : none;
   for (const auto& [key, value] : asked)
     if (std::none_of(tuning.tunables.begin(), tuning.tunables.end(),
                      [&, &asked_key = key](const auto& t) { return t.key == asked_key; }))
