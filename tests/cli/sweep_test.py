@@ -109,7 +109,7 @@ class Sweep(CliTest):
     def test_a_tuned_choice_is_used(self):
         recording = GOLDEN / "kernel_topk.h5"
         ran = lambda env: {line.get("configuration", {}).get("lanes")
-                           for line in self.report(PASS, "replay", recording, env=env)["lines"]
+                           for line in self.report(PASS, "replay", recording, env=env)["operations"]
                            if line["subject"] == "kernel"}
         self.assertEqual(ran({}), {512})
         # The class that the replay has comes from a sweep of the recording.
