@@ -64,10 +64,10 @@ RowNumbers gate_rows(std::int64_t rows, const BenchWork& work, std::uint64_t see
   RowNumbers chosen;
   for (std::int64_t i = 0; i < count; ++i) { // one of each of `count` parts
     const std::int64_t first = i * rows / count, end = (i + 1) * rows / count;
-    const auto offset = static_cast<std::int64_t>((seed + 1) * 0x9E3779B97F4A7C15 *
-                                                      static_cast<std::uint64_t>(i + 1) >>
-                                                  33) %
-                        (end - first);
+    const auto offset =
+        static_cast<std::int64_t>(
+            (seed + 1) * 0x9E3779B97F4A7C15 * static_cast<std::uint64_t>(i + 1) >> 33) %
+        (end - first);
     chosen.push_back(i == 0 ? 0 : i == count - 1 ? rows - 1 : first + offset);
   }
   return chosen;
@@ -85,9 +85,9 @@ public:
     const auto device = kernels_.open();
     DSAKIT_TRY(device);
     report_.environment.device = *device;
-    report_.device = on_host()                                         ? "host"
+    report_.device = on_host()                                       ? "host"
                      : options_.device == optimized::DeviceKind::hip ? "hip"
-                                                                       : "cuda";
+                                                                     : "cuda";
     if (on_host()) report_.host_arch = optimized::name(options_.host.arch);
     for (std::size_t i = 0; i < requests.size(); ++i) {
       if (interrupted()) {
@@ -139,8 +139,7 @@ private:
 
   std::string reproduce(const BenchRequest& request) const {
     std::string text = "dsakit bench ";
-    if (!request.recording.empty())
-      text += shell_word(request.recording) + " ";
+    if (!request.recording.empty()) text += shell_word(request.recording) + " ";
     text += "--op " + request.operation;
     std::string shape;
     for (const auto& [name, value] : request.shape)
@@ -189,8 +188,7 @@ private:
       kept = std::move(*some);
     }
     const SomeRows some_rows(adapter, operation, rows);
-    const auto launched =
-        kernels_.run(rows.empty() ? adapter : some_rows, problem.data());
+    const auto launched = kernels_.run(rows.empty() ? adapter : some_rows, problem.data());
     DSAKIT_TRY(launched);
     row.kernel = launched->kernel;
     ReferenceRun reference(adapter, {problem.id, problem.contract, kept, problem.config});
@@ -222,10 +220,10 @@ private:
     if (line.verdict == Verdict::pass) return {};
     row.verdict = Verdict::fail;
     row.reason = output + ": " +
-                 (line.reason.empty() ? std::to_string(line.mismatches) + " of " +
-                                            std::to_string(line.elements) +
-                                            " elements are outside gate " + line.gate
-                                      : line.reason);
+                 (line.reason.empty()
+                      ? std::to_string(line.mismatches) + " of " + std::to_string(line.elements) +
+                            " elements are outside gate " + line.gate
+                      : line.reason);
     return {};
   }
 
@@ -238,9 +236,8 @@ private:
       const std::chrono::duration<double, std::micro> time =
           std::chrono::steady_clock::now() - begin;
       // Of all rows: they take equally long, more or less.
-      const double part = rows.empty() ? 1
-                                       : static_cast<double>(row.rows) /
-                                             static_cast<double>(rows.size());
+      const double part =
+          rows.empty() ? 1 : static_cast<double>(row.rows) / static_cast<double>(rows.size());
       times.push_back(time.count() * part);
     }
     row.reference = timing_of(std::move(times));
@@ -252,13 +249,13 @@ private:
       arch_ = options_.host.arch;
       const auto device = optimized::open_device(options_.device, options_.host);
       DSAKIT_TRY(device);
-      return measure(problem, **device, samples(), sampler_);
+      return measure(problem, **device, samples(), options_.copies, sampler_);
     }
     const auto text = run_in_child(
         [&]() -> Result<std::string> {
           const auto device = optimized::open_device(options_.device, options_.host);
           DSAKIT_TRY(device);
-          const auto measured = measure(problem, **device, samples(), sampler_);
+          const auto measured = measure(problem, **device, samples(), options_.copies, sampler_);
           DSAKIT_TRY(measured);
           return std::string(1, static_cast<char>((*device)->arch())) + serialise(*measured);
         },

@@ -52,11 +52,11 @@ Result<json> read_benchmark(const std::string& name, const std::string& text) {
       const auto timing = row.find(what);
       if (timing == row.end() || timing->is_null()) continue;
       const auto samples = timing->is_object() ? timing->find("samples") : timing->end();
-      const bool numbers =
-          timing->is_object() && samples != timing->end() && samples->is_array() &&
-          !samples->empty() && std::all_of(samples->begin(), samples->end(), [](const json& one) {
-            return one.is_number() && one.get<double>() > 0;
-          });
+      const bool numbers = timing->is_object() && samples != timing->end() && samples->is_array() &&
+                           !samples->empty() &&
+                           std::all_of(samples->begin(), samples->end(), [](const json& one) {
+                             return one.is_number() && one.get<double>() > 0;
+                           });
       if (!numbers)
         return bad_input(where + ": " + what + ".samples: found none, want numbers > 0");
     }
@@ -83,7 +83,8 @@ DiffSide side_of(const json& row, const char* what) {
   side.kernel = text_of(row, "kernel");
   side.code_hash = text_of(row, "code_hash");
   side.verdict = text_of(row, "verdict");
-  if (const auto resources = row.find("resources"); resources != row.end() && resources->is_object())
+  if (const auto resources = row.find("resources");
+      resources != row.end() && resources->is_object())
     for (const auto& [name, amount] : resources->items())
       if (amount.is_number_integer()) side.resources[name] = amount.get<std::int64_t>();
   if (const auto timing = row.find(what); timing != row.end() && timing->is_object())
@@ -110,9 +111,8 @@ std::vector<std::string> changed_resources(const DiffSide& base, const DiffSide&
 
 std::string device_of(const json& document) {
   const auto environment = document.find("environment");
-  return environment != document.end() && environment->is_object()
-             ? text_of(*environment, "device")
-             : "";
+  return environment != document.end() && environment->is_object() ? text_of(*environment, "device")
+                                                                   : "";
 }
 
 void compare_rows(BenchDiff& diff, const std::string& key, const json& base, const json& now) {
@@ -133,9 +133,7 @@ void compare_rows(BenchDiff& diff, const std::string& key, const json& base, con
 
 /// The slowest first; then what nobody can say; the rest as it came.
 int weight(const DiffRow& row) {
-  return row.change == BenchChange::slower      ? 0
-         : row.change == BenchChange::ambiguous ? 1
-                                                : 2;
+  return row.change == BenchChange::slower ? 0 : row.change == BenchChange::ambiguous ? 1 : 2;
 }
 
 } // namespace

@@ -77,11 +77,12 @@ void fill_values(Tensor& tensor, const Pool& pool, std::uint64_t stream, float s
     });
   case Dtype::float8_e4m3fn:
   case Dtype::float8_e4m3fnuz: {
-    const auto codes = codes_of(
-        tensor.dtype == Dtype::float8_e4m3fn ? Fp8Encoding::e4m3fn : Fp8Encoding::e4m3fnuz, pool,
-        stream);
+    const auto codes =
+        codes_of(tensor.dtype == Dtype::float8_e4m3fn ? Fp8Encoding::e4m3fn : Fp8Encoding::e4m3fnuz,
+                 pool, stream);
     return for_each_element(n, [&](std::int64_t i) {
-      tensor.as<std::uint8_t>()[i] = codes[pool.bits(stream, static_cast<std::uint64_t>(i)) % kPool];
+      tensor.as<std::uint8_t>()[i] =
+          codes[pool.bits(stream, static_cast<std::uint64_t>(i)) % kPool];
     });
   }
   case Dtype::float8_e8m0fnu:
@@ -128,7 +129,8 @@ void fill_mla_cache(Tensor& cache, Fp8Encoding encoding, const Pool& pool, std::
       record[i] = codes[pool.bits(stream, first + static_cast<std::uint64_t>(i)) % kPool];
     for (std::int64_t i = 0; i < kScales; ++i) {
       const float scale =
-          0.125F / static_cast<float>(1 + pool.bits(stream + 1, first + static_cast<std::uint64_t>(i)) % 4);
+          0.125F /
+          static_cast<float>(1 + pool.bits(stream + 1, first + static_cast<std::uint64_t>(i)) % 4);
       std::memcpy(record + kCodes + 4 * i, &scale, sizeof scale);
     }
     for (std::int64_t i = 0; i < kPe; ++i) {
@@ -139,22 +141,20 @@ void fill_mla_cache(Tensor& cache, Fp8Encoding encoding, const Pool& pool, std::
   });
 }
 
-void fill_logits(Tensor& logits, const std::string& input, const Pool& pool,
-                 std::uint64_t stream) {
+void fill_logits(Tensor& logits, const std::string& input, const Pool& pool, std::uint64_t stream) {
   const std::int64_t columns = logits.shape[1];
   const auto value = [&](std::int64_t i) -> float {
     const float normal = pool.normal(stream, static_cast<std::uint64_t>(i));
     if (input == "narrow") return 1 + 1e-4F * normal;
     if (input == "constant") return 1;
     if (input == "huge") return 1e6F * normal; // beyond what fp16 holds
-    if (input == "sparse") // ReLU of every head gave 0
+    if (input == "sparse")                     // ReLU of every head gave 0
       return pool.bits(stream + 1, static_cast<std::uint64_t>(i)) % 8 == 0 ? normal : 0;
     if (input == "inf_tail" && i % columns >= columns / 2)
       return -std::numeric_limits<float>::infinity();
     return normal;
   };
-  for_each_element(logits.elements(),
-                   [&](std::int64_t i) { logits.as<float>()[i] = value(i); });
+  for_each_element(logits.elements(), [&](std::int64_t i) { logits.as<float>()[i] = value(i); });
   if (input != "sorted") return;
   tbb::parallel_for(std::int64_t{0}, logits.shape[0], [&](std::int64_t row) {
     float* first = logits.as<float>() + row * columns;

@@ -77,9 +77,9 @@ std::string per_time(const BenchRow& row, double amount, const char* unit) {
 }
 
 std::vector<std::vector<std::string>> cells(const BenchReport& report) {
-  std::vector<std::vector<std::string>> table = {{"operation", "problem", "kernel", "hot median [q1, q3]",
-                                                  "min", "cold median [q1, q3]", "bytes", "flops",
-                                                  "of limit", "result"}};
+  std::vector<std::vector<std::string>> table = {
+      {"operation", "problem", "kernel", "hot median [q1, q3]", "min", "cold median [q1, q3]",
+       "bytes", "flops", "of limit", "result"}};
   for (const BenchRow& row : report.rows)
     table.push_back({row.operation, dims_text(row.problem), row.kernel.empty() ? "-" : row.kernel,
                      timing_text(row.hot) + (row.graph ? "*" : ""), minimum_text(row.hot),
@@ -214,7 +214,8 @@ std::string to_json(const BenchReport& report) {
   BenchJson document;
   document["schema"] = kBenchSchema;
   document["device"] = report.device;
-  document["host_arch"] = report.host_arch.empty() ? BenchJson(nullptr) : BenchJson(report.host_arch);
+  document["host_arch"] =
+      report.host_arch.empty() ? BenchJson(nullptr) : BenchJson(report.host_arch);
   document["environment"] = environment_json(report.environment);
   document["notes"] = notes(report);
   document["partial"] = report.partial;
@@ -226,21 +227,32 @@ std::string to_json(const BenchReport& report) {
 }
 
 std::string to_csv(const BenchReport& report) {
-  std::string text = "operation,problem,device,kernel,configuration,verdict,graph,hot_median_us,hot_q1_us,"
-                     "hot_q3_us,hot_min_us,cold_median_us,reference_median_us,bytes,flops,limit,"
-                     "of_limit,code_hash\n";
-  const auto median = [](const std::optional<BenchTiming>& timing, double BenchTiming::*member) {
+  std::string text =
+      "operation,problem,device,kernel,configuration,verdict,graph,hot_median_us,hot_q1_us,"
+      "hot_q3_us,hot_min_us,cold_median_us,reference_median_us,bytes,flops,limit,"
+      "of_limit,code_hash\n";
+  const auto median = [](const std::optional<BenchTiming>& timing, double BenchTiming::* member) {
     return csv_number(timing ? std::optional(*timing.*member) : std::nullopt);
   };
   for (const BenchRow& row : report.rows) {
-    const std::vector<std::string> line = {
-        csv_text(row.operation), csv_text(dims_text(row.problem)), report.device, csv_text(row.kernel),
-        csv_text(dims_text(row.configuration)), std::string(name(row.verdict)), row.graph ? "1" : "0",
-        median(row.hot, &BenchTiming::median_us), median(row.hot, &BenchTiming::q1_us),
-        median(row.hot, &BenchTiming::q3_us), median(row.hot, &BenchTiming::min_us),
-        median(row.cold, &BenchTiming::median_us), median(row.reference, &BenchTiming::median_us),
-        csv_number(row.work.bytes), csv_number(row.work.flops),
-        row.limit ? csv_text(row.limit->name) : "", csv_number(row.of_limit()), row.code_hash};
+    const std::vector<std::string> line = {csv_text(row.operation),
+                                           csv_text(dims_text(row.problem)),
+                                           report.device,
+                                           csv_text(row.kernel),
+                                           csv_text(dims_text(row.configuration)),
+                                           std::string(name(row.verdict)),
+                                           row.graph ? "1" : "0",
+                                           median(row.hot, &BenchTiming::median_us),
+                                           median(row.hot, &BenchTiming::q1_us),
+                                           median(row.hot, &BenchTiming::q3_us),
+                                           median(row.hot, &BenchTiming::min_us),
+                                           median(row.cold, &BenchTiming::median_us),
+                                           median(row.reference, &BenchTiming::median_us),
+                                           csv_number(row.work.bytes),
+                                           csv_number(row.work.flops),
+                                           row.limit ? csv_text(row.limit->name) : "",
+                                           csv_number(row.of_limit()),
+                                           row.code_hash};
     for (std::size_t i = 0; i < line.size(); ++i)
       text += (i ? "," : "") + line[i];
     text += "\n";

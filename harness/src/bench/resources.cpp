@@ -94,8 +94,7 @@ std::map<std::string, std::int64_t> kernel_resources(optimized::Arch arch,
       if (const auto found = kernel.find(key); found != kernel.end())
         most[name] = std::max(most[name], found->get<std::int64_t>());
   });
-  if (most.contains("vgpr_spills"))
-    most["spills"] = most["vgpr_spills"] + most["sgpr_spills"];
+  if (most.contains("vgpr_spills")) most["spills"] = most["vgpr_spills"] + most["sgpr_spills"];
   most.erase("vgpr_spills");
   most.erase("sgpr_spills");
   return most;

@@ -255,9 +255,8 @@ Result<std::vector<BenchRequest>> requests_by_shape(const std::string& operation
   return requests;
 }
 
-Result<std::vector<BenchRequest>> requests_of_recording(const std::string& path,
-                                                        const std::string& operation,
-                                                        std::int64_t tile) {
+Result<std::vector<BenchRequest>>
+requests_of_recording(const std::string& path, const std::string& operation, std::int64_t tile) {
   const auto matches = matcher(operation);
   DSAKIT_TRY(matches);
   const auto reader = RecordingReader::open(path);

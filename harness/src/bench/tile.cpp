@@ -93,7 +93,8 @@ public:
     for (const auto* side : {&problem_.tensors.inputs, &problem_.tensors.outputs})
       for (const auto& [name, tensor] : *side)
         bytes += static_cast<double>(tensor.tensor.bytes.size()) * static_cast<double>(count_);
-    DSAKIT_TRY(check_memory(problem_.id.operation + ": --tile rows=" + std::to_string(rows_), bytes));
+    DSAKIT_TRY(
+        check_memory(problem_.id.operation + ": --tile rows=" + std::to_string(rows_), bytes));
     DSAKIT_TRY(name_requests(recorded));
     cut_spare_keys();
     find_steps();
@@ -144,14 +145,15 @@ private:
   void find_steps() {
     const auto& inputs = problem_.tensors.inputs;
     const auto page_size = problem_.contract.find("page_size");
-    const std::int64_t size =
-        page_size == problem_.contract.end() ? 1 : std::strtoll(page_size->second.c_str(), nullptr, 10);
+    const std::int64_t size = page_size == problem_.contract.end()
+                                  ? 1
+                                  : std::strtoll(page_size->second.c_str(), nullptr, 10);
     for (const char* cache : {"index_cache", "mla_cache"})
       if (const auto found = inputs.find(cache); found != inputs.end()) {
         steps_.pages = found->second.tensor.shape[0];
-        steps_.slots = steps_.pages * (found->second.tensor.shape.size() == 3
-                                           ? found->second.tensor.shape[1]
-                                           : size);
+        steps_.slots =
+            steps_.pages *
+            (found->second.tensor.shape.size() == 3 ? found->second.tensor.shape[1] : size);
       }
     if (const auto table = inputs.find("block_table"); table != inputs.end())
       steps_.requests = table->second.tensor.shape[0];
@@ -191,8 +193,8 @@ private:
                           ? rebase<std::int64_t>(tensor, of_one, steps_.of(ids))
                           : rebase<std::int32_t>(tensor, of_one, steps_.of(ids));
     if (fits) return {};
-    return bad_input(problem_.id.operation + ": --tile rows=" + std::to_string(rows_) + ": " + name +
-                     " would leave int32, want fewer rows");
+    return bad_input(problem_.id.operation + ": --tile rows=" + std::to_string(rows_) + ": " +
+                     name + " would leave int32, want fewer rows");
   }
 
   /// [requests + 1]: the ends of each repetition behind those of the one before.
@@ -209,9 +211,8 @@ private:
                        ": cu_seq_lens would leave int32, want fewer rows");
     tensor = Tensor(Dtype::int32, {requests * count_ + 1});
     for (std::int64_t i = 0; i < tensor.elements(); ++i)
-      tensor.as<std::int32_t>()[i] =
-          static_cast<std::int32_t>(once[static_cast<std::size_t>(i % requests)] +
-                                    i / requests * steps_.gathered);
+      tensor.as<std::int32_t>()[i] = static_cast<std::int32_t>(
+          once[static_cast<std::size_t>(i % requests)] + i / requests * steps_.gathered);
     return {};
   }
 
@@ -251,8 +252,8 @@ Result<BenchProblem> read_problem(const BenchRequest& request,
   double bytes = 0;
   for (const Side side : {Side::inputs, Side::outputs})
     for (const TensorInfo& info : reader->tensors(problem.id, side))
-      bytes += static_cast<double>(element_count(info.shape)) *
-               static_cast<double>(size_of(info.dtype));
+      bytes +=
+          static_cast<double>(element_count(info.shape)) * static_cast<double>(size_of(info.dtype));
   DSAKIT_TRY(check_memory(request.recording + ": " + request.operation, bytes));
   for (const ContractOverride& o : overrides)
     if (problem.contract.contains(o.key)) problem.contract[o.key] = o.value;

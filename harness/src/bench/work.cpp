@@ -47,8 +47,8 @@ double positive(const Tensor& lengths) {
 double valid(const Tensor& ids) {
   double count = 0;
   for (std::int64_t i = 0; i < ids.elements(); ++i)
-    count += ids.dtype == Dtype::int64 ? ids.as<std::int64_t>()[i] >= 0
-                                       : ids.as<std::int32_t>()[i] >= 0;
+    count +=
+        ids.dtype == Dtype::int64 ? ids.as<std::int64_t>()[i] >= 0 : ids.as<std::int32_t>()[i] >= 0;
   return count;
 }
 
@@ -101,7 +101,8 @@ bool add_touched(Sum& sum, const BenchProblem& problem, const std::string& name,
             index_record(problem));
   } else if (name == "mla_cache" && op == "sparse_attention") {
     const Tensor& cache = problem.tensors.inputs.at("mla_cache").tensor;
-    sum.add("selected records, none twice in a row", valid(problem.tensors.inputs.at("slots").tensor),
+    sum.add("selected records, none twice in a row",
+            valid(problem.tensors.inputs.at("slots").tensor),
             cache.shape.size() == 3 ? kMlaRecord : 2 * kMlaQuery);
   } else if (name == "index_cache" || name == "mla_cache") { // written
     if (output)
@@ -123,8 +124,8 @@ Sum flops_of(const BenchProblem& problem) {
   Sum sum;
   if (op == "index_logits_prefill" || op == "index_logits_decode") {
     const auto q = inputs.contains("index_q_fp8") ? "index_q_fp8" : "index_q_packed";
-    sum.add("scores times heads", scored(problem) * static_cast<double>(inputs.at(q).tensor.shape[1]),
-            2 * kHeadDim);
+    sum.add("scores times heads",
+            scored(problem) * static_cast<double>(inputs.at(q).tensor.shape[1]), 2 * kHeadDim);
   } else if (op == "sparse_attention") {
     sum.add("selected records times heads",
             valid(inputs.at("slots").tensor) *
