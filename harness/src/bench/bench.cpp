@@ -1,6 +1,7 @@
 // Benchmarks: make a problem, gate it, time it, drop it.
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "../replay/child_process.hpp"
 #include "../replay/judge.hpp"
@@ -56,23 +57,6 @@ std::int64_t rows_of(const BenchProblem& problem) {
   return 0;
 }
 
-/// Ascending: the first and the last, and others in between.
-RowNumbers gate_rows(std::int64_t rows, const BenchWork& work, std::uint64_t seed) {
-  const double part = std::min(kGateFlops / std::max(work.flops, 1.0), kGateBytes / work.bytes);
-  const auto wanted = static_cast<std::int64_t>(part * static_cast<double>(rows));
-  const std::int64_t count = std::min(rows, std::max(kLeastGateRows, wanted));
-  RowNumbers chosen;
-  for (std::int64_t i = 0; i < count; ++i) { // one of each of `count` parts
-    const std::int64_t first = i * rows / count, end = (i + 1) * rows / count;
-    const auto offset =
-        static_cast<std::int64_t>(
-            (seed + 1) * 0x9E3779B97F4A7C15 * static_cast<std::uint64_t>(i + 1) >> 33) %
-        (end - first);
-    chosen.push_back(i == 0 ? 0 : i == count - 1 ? rows - 1 : first + offset);
-  }
-  return chosen;
-}
-
 class Bench {
 public:
   Bench(const BenchOptions& options, Rules& rules, const BenchSampler& sampler)
@@ -81,6 +65,8 @@ public:
 
   Result<BenchReport> run(const std::vector<BenchRequest>& requests) {
     DSAKIT_TRY(check_configuration());
+    for (const BenchRequest& request : requests) // before hours are spent on those before it
+      if (request.recording.empty()) DSAKIT_TRY(check_problem(request, options_));
     report_.environment = capture_environment();
     const auto device = kernels_.open();
     DSAKIT_TRY(device);
@@ -177,7 +163,7 @@ private:
   /// does in seconds. Outputs that the kernel gives and nobody recorded count, too.
   Status gate(const BenchProblem& problem, const OperationAdapter& adapter, BenchRow& row) {
     const Operation& operation = problem.data().operation();
-    RecordedOperation kept = problem.tensors;
+    RecordedOperation kept;
     RowNumbers rows;
     row.gate = "whole";
     if (row.rows > 0) {
@@ -191,7 +177,9 @@ private:
     const auto launched = kernels_.run(rows.empty() ? adapter : some_rows, problem.data());
     DSAKIT_TRY(launched);
     row.kernel = launched->kernel;
-    ReferenceRun reference(adapter, {problem.id, problem.contract, kept, problem.config});
+    ReferenceRun reference(adapter,
+                           {problem.id, problem.contract,
+                            rows.empty() ? problem.tensors : std::as_const(kept), problem.config});
     if (problem.recorded) DSAKIT_TRY(time_reference(adapter, reference.data(), row, rows));
     for (const auto& [output, tensor] : launched->outputs) {
       DSAKIT_TRY(judge_output(*launched, output, tensor, reference, row));
@@ -274,6 +262,22 @@ private:
 };
 
 } // namespace
+
+std::vector<std::int64_t> gate_rows(std::int64_t rows, const BenchWork& work, std::uint64_t seed) {
+  const double part = std::min(kGateFlops / std::max(work.flops, 1.0), kGateBytes / work.bytes);
+  const auto wanted = static_cast<std::int64_t>(part * static_cast<double>(rows));
+  const std::int64_t count = std::min(rows, std::max(kLeastGateRows, wanted));
+  std::vector<std::int64_t> chosen;
+  for (std::int64_t i = 0; i < count; ++i) { // one of each of `count` parts
+    const std::int64_t first = i * rows / count, end = (i + 1) * rows / count;
+    const auto offset =
+        static_cast<std::int64_t>(
+            (seed + 1) * 0x9E3779B97F4A7C15 * static_cast<std::uint64_t>(i + 1) >> 33) %
+        (end - first);
+    chosen.push_back(i == 0 ? 0 : i == count - 1 ? rows - 1 : first + offset);
+  }
+  return chosen;
+}
 
 std::optional<double> BenchRow::of_limit() const {
   if (!limit || !hot || hot->median_us <= 0) return std::nullopt;

@@ -21,7 +21,7 @@ double median_of(std::vector<double> samples) {
 }
 
 /// What names a row: everything that was asked for, and nothing of what came out.
-std::string key_of(const json& row) {
+std::string row_key(const json& row) {
   std::string key = row["operation"].get<std::string>();
   for (const char* part : {"problem", "configuration"})
     if (const auto dims = row.find(part); dims != row.end() && dims->is_object())
@@ -60,8 +60,8 @@ Result<json> read_benchmark(const std::string& name, const std::string& text) {
       if (!numbers)
         return bad_input(where + ": " + what + ".samples: found none, want numbers > 0");
     }
-    if (!keys.insert(key_of(row)).second)
-      return bad_input(where + ": found " + in_quotes(key_of(row)) + " twice, want once");
+    if (!keys.insert(row_key(row)).second)
+      return bad_input(where + ": found " + in_quotes(row_key(row)) + " twice, want once");
   }
   return document;
 }
@@ -69,7 +69,7 @@ Result<json> read_benchmark(const std::string& name, const std::string& text) {
 std::map<std::string, const json*> rows_by_key(const json& document) {
   std::map<std::string, const json*> rows;
   for (const json& row : document["rows"])
-    rows[key_of(row)] = &row;
+    rows[row_key(row)] = &row;
   return rows;
 }
 
@@ -132,7 +132,7 @@ void compare_rows(BenchDiff& diff, const std::string& key, const json& base, con
 }
 
 /// The slowest first; then what nobody can say; the rest as it came.
-int weight(const DiffRow& row) {
+int urgency(const DiffRow& row) {
   return row.change == BenchChange::slower ? 0 : row.change == BenchChange::ambiguous ? 1 : 2;
 }
 
@@ -191,7 +191,7 @@ Result<BenchDiff> diff_benchmark_texts(const std::string& base_name, const std::
   double logarithms = 0;
   std::int64_t hot = 0;
   for (const json& row : (*of_new)["rows"]) {
-    const std::string key = key_of(row);
+    const std::string key = row_key(row);
     const auto found = base_rows.find(key);
     if (found == base_rows.end())
       diff.only_new.push_back(key);
@@ -207,7 +207,7 @@ Result<BenchDiff> diff_benchmark_texts(const std::string& base_name, const std::
     }
   if (hot > 0) diff.geometric_mean = std::exp(logarithms / static_cast<double>(hot));
   std::stable_sort(diff.rows.begin(), diff.rows.end(), [](const DiffRow& a, const DiffRow& b) {
-    if (weight(a) != weight(b)) return weight(a) < weight(b);
+    if (urgency(a) != urgency(b)) return urgency(a) < urgency(b);
     return a.change == BenchChange::slower && a.ratio > b.ratio;
   });
   return diff;
@@ -257,7 +257,7 @@ Result<std::string> join_samples(const std::string& name, const std::string& fir
   DSAKIT_TRY(other);
   const auto others = rows_by_key(*other);
   for (json& row : (*joined)["rows"]) {
-    const auto found = others.find(key_of(row));
+    const auto found = others.find(row_key(row));
     if (found == others.end()) continue;
     for (const char* what : {"hot", "cold"}) {
       const DiffSide more = side_of(*found->second, what);

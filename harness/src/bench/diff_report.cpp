@@ -26,7 +26,7 @@ std::string interval_text(const DiffRow& row) {
   return row.high == 0 ? "-" : percent_change(row.low) + " to " + percent_change(row.high);
 }
 
-std::string joined(const std::vector<std::string>& parts) {
+std::string remarks_text(const std::vector<std::string>& parts) {
   std::string text;
   for (const std::string& part : parts)
     text += (text.empty() ? "" : ", ") + part;
@@ -43,7 +43,7 @@ std::vector<std::string> cells_of(const DiffRow& row) {
           duration(middle(row.now.samples)),
           percent_change(row.ratio),
           interval_text(row),
-          joined(remarks)};
+          remarks_text(remarks)};
 }
 
 const std::vector<std::string> kHeader = {"verdict", "row",    "times",    "base",

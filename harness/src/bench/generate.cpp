@@ -14,7 +14,7 @@
 namespace dsakit::harness {
 namespace {
 
-using Extents = std::map<std::string, std::int64_t, std::less<>>;
+using ExtentMap = std::map<std::string, std::int64_t, std::less<>>;
 
 constexpr std::int64_t kPageSize = 64;
 
@@ -69,7 +69,7 @@ public:
     derive_extents();
   }
 
-  Result<BenchProblem> run() {
+  Result<BenchProblem> run(bool with_values) {
     BenchProblem problem;
     problem.id = {0, std::string(operation_.name)};
     problem.contract = contract_;
@@ -88,6 +88,7 @@ public:
             output != "corrected")
           DSAKIT_TRY(form(output, tensors.outputs));
     DSAKIT_TRY(check_memory(problem.id.operation + " by shape", bytes_));
+    if (!with_values) return problem;
     for (auto* side : {&tensors.inputs, &tensors.outputs})
       for (auto& [name, recorded] : *side)
         recorded.tensor = Tensor(recorded.tensor.dtype, recorded.tensor.shape);
@@ -272,8 +273,8 @@ private:
   const Operation& operation_;
   const BenchDims& dims_;
   ContractValues contract_;
-  Pool pool_;
-  Extents extents_;
+  ValuePool pool_;
+  ExtentMap extents_;
   std::int64_t page_size_ = kPageSize;
   double bytes_ = 0;
 };
@@ -281,7 +282,8 @@ private:
 } // namespace
 
 Result<BenchProblem> generate(const std::string& operation, const BenchDims& shape,
-                              const std::vector<ContractOverride>& overrides, std::uint64_t seed) {
+                              const std::vector<ContractOverride>& overrides, std::uint64_t seed,
+                              bool fill) {
   const auto format = shape.find("format");
   std::string_view which = format != shape.end() ? std::string_view(format->second) : "";
   if (operation == "sparse_attention") which = "fp8_ds_mla";
@@ -298,7 +300,7 @@ Result<BenchProblem> generate(const std::string& operation, const BenchDims& sha
           (std::int64_t{1} << 31))
     return bad_input("dcp_topk_merge: found ranks=" + shape.at("ranks") + " k=" + k->second +
                      ", want a product below 2^31");
-  return Generator(*found, shape, std::move(*contract), seed).run();
+  return Generator(*found, shape, std::move(*contract), seed).run(fill);
 }
 
 } // namespace dsakit::harness

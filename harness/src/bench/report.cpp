@@ -94,7 +94,7 @@ bool any_graph(const BenchReport& report) {
                      [](const BenchRow& row) { return row.graph; });
 }
 
-std::vector<std::string> notes(const BenchReport& report) {
+std::vector<std::string> bench_notes(const BenchReport& report) {
   std::vector<std::string> lines;
   if (report.device == "host") lines.emplace_back(kHostNote);
   if (any_graph(report)) lines.emplace_back("* below 400 us: replay of a graph of many launches");
@@ -160,7 +160,7 @@ std::string conclusion(const BenchReport& report) {
   return text + (report.partial ? ", interrupted" : "");
 }
 
-std::string heading(const BenchReport& report) {
+std::string bench_heading(const BenchReport& report) {
   return "dsakit " + report.environment.version + " bench on " + report.environment.device;
 }
 
@@ -217,7 +217,7 @@ std::string to_json(const BenchReport& report) {
   document["host_arch"] =
       report.host_arch.empty() ? BenchJson(nullptr) : BenchJson(report.host_arch);
   document["environment"] = environment_json(report.environment);
-  document["notes"] = notes(report);
+  document["notes"] = bench_notes(report);
   document["partial"] = report.partial;
   document["rows"] = BenchJson::array();
   for (const BenchRow& row : report.rows)
@@ -261,8 +261,8 @@ std::string to_csv(const BenchReport& report) {
 }
 
 std::string to_text(const BenchReport& report, const BenchText& options) {
-  std::string text = heading(report) + "\n";
-  for (const std::string& note : notes(report))
+  std::string text = bench_heading(report) + "\n";
+  for (const std::string& note : bench_notes(report))
     text += note + "\n";
   const auto lines = cells(report);
   // A table of many rows reads row by row: details stand under their row.
@@ -278,8 +278,8 @@ std::string to_text(const BenchReport& report, const BenchText& options) {
 }
 
 std::string to_markdown(const BenchReport& report) {
-  std::string text = "### " + heading(report) + "\n\n";
-  for (const std::string& note : notes(report))
+  std::string text = "### " + bench_heading(report) + "\n\n";
+  for (const std::string& note : bench_notes(report))
     text += note + "\n\n";
   bool first = true;
   for (const auto& line : cells(report)) {

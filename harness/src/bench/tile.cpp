@@ -15,14 +15,15 @@ namespace dsakit::harness {
 namespace {
 
 /// What the ids of a tensor count, so that a repetition can have its own.
-enum class Ids : std::uint8_t { none, pages, slots, requests, gathered };
+enum class IdKind : std::uint8_t { none, pages, slots, requests, gathered };
 
-Ids ids_of(const std::string& tensor) {
-  if (tensor == "block_table") return Ids::pages;
-  if (tensor == "slots" || tensor == "compact_slots" || tensor == "slot_mapping") return Ids::slots;
-  if (tensor == "row_request") return Ids::requests;
-  if (tensor == "cu_seq_lens") return Ids::gathered;
-  return Ids::none;
+IdKind id_kind_of(const std::string& tensor) {
+  if (tensor == "block_table") return IdKind::pages;
+  if (tensor == "slots" || tensor == "compact_slots" || tensor == "slot_mapping")
+    return IdKind::slots;
+  if (tensor == "row_request") return IdKind::requests;
+  if (tensor == "cu_seq_lens") return IdKind::gathered;
+  return IdKind::none;
 }
 
 /// Tensors that are whole pages, requests or tokens, which every repetition brings along.
@@ -48,24 +49,25 @@ Tensor repeated(const Tensor& tensor, std::int64_t count) {
 struct Steps {
   std::int64_t pages = 0, slots = 0, requests = 0, gathered = 0;
 
-  std::int64_t of(Ids ids) const {
+  std::int64_t of(IdKind ids) const {
     switch (ids) {
-    case Ids::pages:
+    case IdKind::pages:
       return pages;
-    case Ids::slots:
+    case IdKind::slots:
       return slots;
-    case Ids::requests:
+    case IdKind::requests:
       return requests;
-    case Ids::gathered:
+    case IdKind::gathered:
       return gathered;
-    case Ids::none:
+    case IdKind::none:
       break;
     }
     return 0;
   }
 };
 
-/// Ids that are not negative move by `step` for each `of_one` elements. False where one leaves Int.
+/// IdKind that are not negative move by `step` for each `of_one` elements. False where one leaves
+/// Int.
 template <class Int>
 bool rebase(Tensor& tensor, std::int64_t of_one, std::int64_t step) {
   Int* ids = tensor.as<Int>();
@@ -171,7 +173,7 @@ private:
   }
 
   Status tile_tensor(const std::string& name, Tensor& tensor) {
-    const Ids ids = ids_of(name);
+    const IdKind ids = id_kind_of(name);
     if (name == "cu_seq_lens") return tile_lengths(tensor);
     if (const auto axis = row_axis(operation_, name)) {
       const std::int64_t recorded = tensor.shape[*axis];
@@ -187,8 +189,8 @@ private:
     return move(name, ids, tensor, of_one);
   }
 
-  Status move(const std::string& name, Ids ids, Tensor& tensor, std::int64_t of_one) const {
-    if (ids == Ids::none || of_one == 0) return {};
+  Status move(const std::string& name, IdKind ids, Tensor& tensor, std::int64_t of_one) const {
+    if (ids == IdKind::none || of_one == 0) return {};
     const bool fits = tensor.dtype == Dtype::int64
                           ? rebase<std::int64_t>(tensor, of_one, steps_.of(ids))
                           : rebase<std::int32_t>(tensor, of_one, steps_.of(ids));
@@ -285,6 +287,12 @@ Status check_memory(const std::string& what, double bytes) {
 
 Status tile(BenchProblem& problem, std::int64_t rows) {
   return Tiler(problem, rows).run();
+}
+
+Status check_problem(const BenchRequest& request, const BenchOptions& options) {
+  const auto problem =
+      generate(request.operation, request.shape, options.overrides, options.seed, false);
+  return problem || problem.status().code() != Code::bad_input ? Status{} : problem.status();
 }
 
 Result<BenchProblem> make_problem(const BenchRequest& request, const BenchOptions& options) {

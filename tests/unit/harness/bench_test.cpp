@@ -1,7 +1,8 @@
 #include "dsakit/harness/bench.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <functional>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -234,18 +235,18 @@ TEST(BenchTest, AKernelWhoseGateFailsIsNeverTimed) {
 }
 
 TEST(BenchTest, OfManyRowsTheGateTakesSomeWithTheFirstAndTheLast) {
-  Counting counting;
-  Rules rules = Rules::built_in();
-  BenchOptions options;
-  options.samples = 1;
-  const auto report =
-      bench(options, {request("index_weights_fold", {{"rows", "20000"}, {"heads", "500"}})}, rules,
-            counting.sampler());
-  ASSERT_TRUE(report) << report.status().what();
-  const BenchRow& row = report->rows.at(0);
-  EXPECT_EQ(row.verdict, Verdict::pass) << row.reason;
-  EXPECT_NE(row.gate.find(" of 20000 rows"), std::string::npos);
-  EXPECT_NE(row.gate, "20000 of 20000 rows");
+  for (const std::uint64_t seed : {0, 1, 2}) {
+    const auto rows = gate_rows(4096, {1e6, 4e11, "", ""}, seed); // a hundredth of the work fits
+    ASSERT_EQ(rows.size(), 40u);
+    EXPECT_EQ(rows.front(), 0);
+    EXPECT_EQ(rows.back(), 4095);
+    EXPECT_EQ(std::adjacent_find(rows.begin(), rows.end(), std::greater_equal<>()), rows.end());
+  }
+  EXPECT_NE(gate_rows(4096, {1e6, 4e11, "", ""}, 1), gate_rows(4096, {1e6, 4e11, "", ""}, 2));
+  EXPECT_EQ(gate_rows(4096, {64e9, 1, "", ""}, 0).size(), 4u);
+  EXPECT_EQ(gate_rows(3, {64e9, 1e15, "", ""}, 0), (std::vector<std::int64_t>{0, 1, 2}));
+  EXPECT_EQ(gate_rows(1, {8, 0, "", ""}, 0), (std::vector<std::int64_t>{0}));
+  EXPECT_EQ(gate_rows(100, {1e6, 0, "", ""}, 0).size(), 100u);
 }
 
 TEST(BenchTest, AConfigurationThatNoKernelListsIsRefused) {
