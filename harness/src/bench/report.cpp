@@ -61,11 +61,17 @@ std::string percent_text(const std::optional<double>& part) {
   return text;
 }
 
-/// "12.3 us [12.1, 12.6]"
+/// "12.3 [12.1, 12.6] us"
 std::string timing_text(const std::optional<BenchTiming>& timing) {
   if (!timing) return "-";
-  return duration(timing->median_us) + " [" + duration(timing->q1_us) + ", " +
-         duration(timing->q3_us) + "]";
+  const double median = timing->median_us;
+  const auto& [unit, scale] = median < 1e3   ? std::pair{"us", 1.0}
+                              : median < 1e6 ? std::pair{"ms", 1e3}
+                                             : std::pair{"s", 1e6};
+  char text[96];
+  std::snprintf(text, sizeof text, "%.4g [%.4g, %.4g] %s", median / scale, timing->q1_us / scale,
+                timing->q3_us / scale, unit);
+  return text;
 }
 
 std::string minimum_text(const std::optional<BenchTiming>& timing) {
@@ -77,9 +83,9 @@ std::string per_time(const BenchRow& row, double amount, const char* unit) {
 }
 
 std::vector<std::vector<std::string>> cells(const BenchReport& report) {
-  std::vector<std::vector<std::string>> table = {
-      {"operation", "problem", "kernel", "hot median [q1, q3]", "min", "cold median [q1, q3]",
-       "bytes", "flops", "of limit", "result"}};
+  std::vector<std::vector<std::string>> table = {{"operation", "problem", "kernel", "hot [q1, q3]",
+                                                  "min", "cold [q1, q3]", "bytes", "flops",
+                                                  "of limit", "result"}};
   for (const BenchRow& row : report.rows)
     table.push_back({row.operation, dims_text(row.problem), row.kernel.empty() ? "-" : row.kernel,
                      timing_text(row.hot) + (row.graph ? "*" : ""), minimum_text(row.hot),
@@ -104,7 +110,7 @@ std::vector<std::string> bench_notes(const BenchReport& report) {
 /// What a row has beside its line.
 std::string row_details(const BenchRow& row, bool explain) {
   std::string text;
-  const auto add = [&](const std::string& line) { text += "  " + line + "\n"; };
+  const auto add = [&](const std::string& line) { text += "    " + line + "\n"; };
   if (row.reference && row.hot && row.rows > 0)
     add("rows/s: reference " +
         rate_text(static_cast<double>(row.rows) / row.reference->median_us, "") + ", kernel " +
@@ -130,7 +136,7 @@ std::string row_details(const BenchRow& row, bool explain) {
         plural(static_cast<std::int64_t>(row.cold->samples.size()), "sample") + " of " +
         plural(row.cold->launches, "launch"));
   for (const auto& [what, amount] : row.resources)
-    text += (what == row.resources.begin()->first ? "  code object: " : ", ") + what + " " +
+    text += (what == row.resources.begin()->first ? "    code object: " : ", ") + what + " " +
             std::to_string(amount);
   return text + (row.resources.empty() ? "" : "\n");
 }
@@ -264,12 +270,22 @@ std::string to_text(const BenchReport& report, const BenchText& options) {
   std::string text = bench_heading(report) + "\n";
   for (const std::string& note : bench_notes(report))
     text += note + "\n";
-  const auto lines = cells(report);
-  // A table of many rows reads row by row: details stand under their row.
-  const std::string body = table(lines, "");
+  // An operation and its kernel are said once, above their rows; details stand under their row.
+  std::vector<std::vector<std::string>> lines = cells(report);
+  for (auto& line : lines)
+    line.erase(line.begin() + 2), line.erase(line.begin());
+  const std::string body = table(lines, "  ");
+  std::string above;
   std::size_t at = 0;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const std::size_t end = body.find('\n', at);
+    if (i > 0) {
+      const BenchRow& row = report.rows[i - 1];
+      const std::string title =
+          row.operation + (row.kernel.empty() ? "" : " (" + row.kernel + ")") + "\n";
+      if (title != above) text += title;
+      above = title;
+    }
     text += body.substr(at, end - at) + "\n";
     if (i > 0) text += row_details(report.rows[i - 1], options.explain);
     at = end + 1;
