@@ -26,10 +26,15 @@ IdKind id_kind_of(const std::string& tensor) {
   return IdKind::none;
 }
 
+/// Rows of a gather.
+bool repeats_rows(const std::string& tensor) {
+  return tensor.starts_with("k_");
+}
+
 /// Tensors that are whole pages, requests or tokens, which every repetition brings along.
 bool repeats(const std::string& operation, const std::string& tensor) {
   if (tensor == "index_cache" || tensor == "mla_cache" || tensor == "block_table") return true;
-  if (operation == "index_cache_gather") return tensor.starts_with("k_");
+  if (operation == "index_cache_gather") return repeats_rows(tensor);
   return (operation == "index_cache_write" || operation == "mla_cache_write") &&
          (tensor == "index_k" || tensor == "kv_c" || tensor == "k_pe" || tensor == "slot_mapping");
 }
@@ -98,7 +103,7 @@ public:
     DSAKIT_TRY(
         check_memory(problem_.id.operation + ": --tile rows=" + std::to_string(rows_), bytes));
     DSAKIT_TRY(name_requests(recorded));
-    cut_spare_keys();
+    cut_spare_rows();
     find_steps();
     for (auto* side : {&problem_.tensors.inputs, &problem_.tensors.outputs})
       for (auto& [name, tensor] : *side)
@@ -129,19 +134,28 @@ private:
     return {};
   }
 
-  /// Keys behind the last token belong to none, and would shift those of the next repetition.
-  void cut_spare_keys() {
-    const auto mapping = problem_.tensors.inputs.find("slot_mapping");
-    if (mapping == problem_.tensors.inputs.end()) return;
-    for (const char* name : {"index_k", "kv_c", "k_pe"})
-      if (const auto found = problem_.tensors.inputs.find(name);
-          found != problem_.tensors.inputs.end()) {
-        Tensor& keys = found->second.tensor;
-        const std::int64_t tokens = mapping->second.tensor.shape[0];
-        keys.bytes.resize(keys.bytes.size() / static_cast<std::size_t>(keys.shape[0]) *
-                          static_cast<std::size_t>(tokens));
-        keys.shape[0] = tokens;
-      }
+  static void cut(Tensor& tensor, std::int64_t rows) {
+    if (tensor.shape[0] <= rows) return;
+    tensor.bytes.resize(tensor.bytes.size() / static_cast<std::size_t>(tensor.shape[0]) *
+                        static_cast<std::size_t>(rows));
+    tensor.shape[0] = rows;
+  }
+
+  /// Keys behind the last token, and rows behind the last request of a gather, belong to none, and
+  /// would shift those of the next repetition.
+  void cut_spare_rows() {
+    auto& inputs = problem_.tensors.inputs;
+    if (const auto mapping = inputs.find("slot_mapping"); mapping != inputs.end())
+      for (const char* name : {"index_k", "kv_c", "k_pe"})
+        if (const auto keys = inputs.find(name); keys != inputs.end())
+          cut(keys->second.tensor, mapping->second.tensor.shape[0]);
+    const auto lens = inputs.find("cu_seq_lens");
+    if (lens == inputs.end()) return;
+    const Tensor& ends = lens->second.tensor;
+    for (auto* side : {&inputs, &problem_.tensors.outputs})
+      for (auto& [name, recorded] : *side)
+        if (name == "row_request" || repeats_rows(output_of(name, recorded.attributes)))
+          cut(recorded.tensor, ends.as<std::int32_t>()[ends.elements() - 1]);
   }
 
   void find_steps() {
@@ -204,7 +218,7 @@ private:
     const std::vector<std::int32_t> once(tensor.as<std::int32_t>(),
                                          tensor.as<std::int32_t>() + tensor.elements());
     const std::int64_t requests = std::ssize(once) - 1;
-    if (once.back() != steps_.gathered)
+    if (once.back() != steps_.gathered) // fewer rows than tokens
       return bad_input(problem_.id.operation + ": --tile: found " +
                        std::to_string(steps_.gathered) + " gathered rows of " +
                        std::to_string(once.back()) + " tokens, want as many");

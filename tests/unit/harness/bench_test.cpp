@@ -309,6 +309,25 @@ TEST_F(BenchTile, RepetitionsPointToPagesOfTheirOwn) {
   EXPECT_EQ(tiled->dims.at("recording"), "tiny.h5");
 }
 
+TEST_F(BenchTile, RowsOfNoRequestDoNotShiftTheNextRepetition) {
+  testing::TinyRecording recording = testing::tiny_recording();
+  auto& gather = recording.operations.at("index_cache_gather");
+  for (const char* name : {"k_fp8", "k_scale"}) { // two rows more than the requests have tokens
+    Tensor& rows = gather.outputs.at(name).tensor;
+    rows.bytes.resize(rows.bytes.size() / 5 * 7);
+    rows.shape[0] = 7;
+  }
+  recording.write(path("tiny.h5"));
+  const auto requests = requests_of_recording(path("tiny.h5"), "index_cache_gather", 10);
+  ASSERT_TRUE(requests) << requests.status().what();
+  const auto tiled = make_problem(requests->at(0), {});
+  ASSERT_TRUE(tiled) << tiled.status().what();
+  const Tensor& ends = tiled->tensors.inputs.at("cu_seq_lens").tensor;
+  EXPECT_EQ(std::vector<std::int32_t>(ends.as<std::int32_t>(), ends.as<std::int32_t>() + 5),
+            (std::vector<std::int32_t>{0, 2, 5, 7, 10}));
+  EXPECT_EQ(tiled->tensors.outputs.at("k_fp8").tensor.shape, (Shape{10, 128}));
+}
+
 TEST_F(BenchTile, ARecordingIsTimedWithItsReference) {
   testing::tiny_recording().write(path("tiny.h5"));
   const auto requests = requests_of_recording(path("tiny.h5"), "index_logits_decode", 6);
