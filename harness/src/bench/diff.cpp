@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <set>
 
 #include "../import/json.hpp"
@@ -131,9 +132,20 @@ void compare_rows(BenchDiff& diff, const std::string& key, const json& base, con
   }
 }
 
-/// The slowest first; then what nobody can say; the rest as it came.
-int urgency(const DiffRow& row) {
-  return row.change == BenchChange::slower ? 0 : row.change == BenchChange::ambiguous ? 1 : 2;
+/// SLOWER first, the slowest before all; then AMBIGUOUS; the rest as it came.
+void order_rows(std::vector<DiffRow>& rows) {
+  std::vector<DiffRow> slower, ambiguous, rest;
+  for (DiffRow& row : rows)
+    (row.change == BenchChange::slower      ? slower
+     : row.change == BenchChange::ambiguous ? ambiguous
+                                            : rest)
+        .push_back(std::move(row));
+  std::sort(slower.begin(), slower.end(),
+            [](const DiffRow& a, const DiffRow& b) { return a.ratio > b.ratio; });
+  rows = std::move(slower);
+  for (auto* others : {&ambiguous, &rest})
+    rows.insert(rows.end(), std::make_move_iterator(others->begin()),
+                std::make_move_iterator(others->end()));
 }
 
 } // namespace
@@ -206,10 +218,7 @@ Result<BenchDiff> diff_benchmark_texts(const std::string& base_name, const std::
       ++hot;
     }
   if (hot > 0) diff.geometric_mean = std::exp(logarithms / static_cast<double>(hot));
-  std::stable_sort(diff.rows.begin(), diff.rows.end(), [](const DiffRow& a, const DiffRow& b) {
-    if (urgency(a) != urgency(b)) return urgency(a) < urgency(b);
-    return a.change == BenchChange::slower && a.ratio > b.ratio;
-  });
+  order_rows(diff.rows);
   return diff;
 }
 

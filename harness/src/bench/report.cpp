@@ -132,9 +132,10 @@ std::string row_details(const BenchRow& row, bool explain) {
                   row.limit->compute ? "FLOP/s" : "B/s") +
         ": " + duration(row.limit->time_us));
   if (row.cold)
-    add("cold: " + plural(row.cold->copies, "copy") + " of all tensors in turn, " +
+    add("cold: " + std::to_string(row.cold->copies) +
+        (row.cold->copies == 1 ? " copy" : " copies") + " of all tensors in turn, " +
         plural(static_cast<std::int64_t>(row.cold->samples.size()), "sample") + " of " +
-        plural(row.cold->launches, "launch"));
+        std::to_string(row.cold->launches) + (row.cold->launches == 1 ? " launch" : " launches"));
   for (const auto& [what, amount] : row.resources)
     text += (what == row.resources.begin()->first ? "    code object: " : ", ") + what + " " +
             std::to_string(amount);
