@@ -23,3 +23,8 @@ endfunction()
 # The headers of the standard library that most of the harness, the tools and the tests read.
 set(dsakit_precompiled <algorithm> <cmath> <cstdint> <cstring> <filesystem> <fstream> <functional> <limits> <map>
   <memory> <optional> <regex> <span> <sstream> <string> <string_view> <vector>)
+
+# Two files of such a target cannot give different things one name, not even in unnamed namespaces.
+function(dsakit_unity target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${DSAKIT_UNITY} UNITY_BUILD_BATCH_SIZE 12)
+endfunction()

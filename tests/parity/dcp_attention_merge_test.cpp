@@ -13,7 +13,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit {
-namespace {
+namespace dcp_attention_merge_test {
 
 using testing::OnDevice;
 
@@ -261,5 +261,5 @@ TEST_P(HostLanesDcpAttentionMerge, TwoPatternsAndTwoSchedulesGiveTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Archs, HostLanesDcpAttentionMerge, ::testing::Values("gfx942", "gfx950"),
                          [](const auto& info) { return std::string(info.param); });
 
-} // namespace
+} // namespace dcp_attention_merge_test
 } // namespace dsakit

@@ -18,7 +18,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit::testing {
-namespace {
+namespace dcp_pipeline_test {
 
 using Ids = std::vector<std::int32_t>;
 using Bf16 = std::vector<std::uint16_t>;
@@ -227,5 +227,5 @@ TEST_P(DcpPipeline, AnyNumberOfRanksGivesWhatOneDoes) {
 INSTANTIATE_TEST_SUITE_P(Devices, DcpPipeline, ::testing::ValuesIn(device_names()),
                          [](const auto& info) { return info.param; });
 
-} // namespace
+} // namespace dcp_pipeline_test
 } // namespace dsakit::testing

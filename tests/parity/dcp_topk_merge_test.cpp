@@ -15,7 +15,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit {
-namespace {
+namespace dcp_topk_merge_test {
 
 using testing::OnDevice;
 using Ids = std::vector<std::int32_t>;
@@ -217,5 +217,5 @@ TEST_P(HostLanesDcpTopkMerge, TwoPatternsAndTwoSchedulesGiveTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Archs, HostLanesDcpTopkMerge, ::testing::Values("gfx942", "gfx950"),
                          [](const auto& info) { return std::string(info.param); });
 
-} // namespace
+} // namespace dcp_topk_merge_test
 } // namespace dsakit

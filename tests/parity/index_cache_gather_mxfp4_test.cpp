@@ -12,7 +12,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit {
-namespace {
+namespace index_cache_gather_mxfp4_test {
 
 using testing::Mxfp4Case;
 using testing::OnDevice;
@@ -137,5 +137,5 @@ INSTANTIATE_TEST_SUITE_P(Devices, IndexCacheGatherMxfp4,
                          ::testing::ValuesIn(testing::device_names()),
                          [](const auto& info) { return info.param; });
 
-} // namespace
+} // namespace index_cache_gather_mxfp4_test
 } // namespace dsakit

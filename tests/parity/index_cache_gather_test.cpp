@@ -11,7 +11,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit {
-namespace {
+namespace index_cache_gather_test {
 
 using testing::IndexCase;
 using testing::OnDevice;
@@ -125,5 +125,5 @@ TEST_P(IndexCacheGather, NoRowsAndNoRequests) {
 INSTANTIATE_TEST_SUITE_P(Devices, IndexCacheGather, ::testing::ValuesIn(testing::device_names()),
                          [](const auto& info) { return info.param; });
 
-} // namespace
+} // namespace index_cache_gather_test
 } // namespace dsakit

@@ -16,7 +16,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit {
-namespace {
+namespace index_cache_write_mxfp4_test {
 
 using testing::Mxfp4Case;
 using testing::OnDevice;
@@ -173,5 +173,5 @@ INSTANTIATE_TEST_SUITE_P(Devices, IndexCacheWriteMxfp4,
                          ::testing::ValuesIn(testing::device_names()),
                          [](const auto& info) { return info.param; });
 
-} // namespace
+} // namespace index_cache_write_mxfp4_test
 } // namespace dsakit

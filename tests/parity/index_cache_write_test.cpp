@@ -12,7 +12,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit {
-namespace {
+namespace index_cache_write_test {
 
 using testing::IndexCase;
 using testing::OnDevice;
@@ -204,5 +204,5 @@ TEST_P(IndexCacheWrite, RefusesWhatItCannotWrite) {
 INSTANTIATE_TEST_SUITE_P(Devices, IndexCacheWrite, ::testing::ValuesIn(testing::device_names()),
                          [](const auto& info) { return info.param; });
 
-} // namespace
+} // namespace index_cache_write_test
 } // namespace dsakit

@@ -16,7 +16,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit {
-namespace {
+namespace index_key_norm_test {
 
 using testing::IndexCase;
 using testing::OnDevice;
@@ -305,5 +305,5 @@ TEST_P(IndexKeyNorm, RefusesWhatItCannotNorm) {
 INSTANTIATE_TEST_SUITE_P(Devices, IndexKeyNorm, ::testing::ValuesIn(testing::device_names()),
                          [](const auto& info) { return info.param; });
 
-} // namespace
+} // namespace index_key_norm_test
 } // namespace dsakit

@@ -18,7 +18,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit {
-namespace {
+namespace index_logits_decode_mxfp4_test {
 
 using testing::Mxfp4Case;
 using testing::OnDevice;
@@ -380,5 +380,5 @@ TEST_P(HostLanesDecodeMxfp4, S12_OffsetsBeyond32Bits) {
 INSTANTIATE_TEST_SUITE_P(Archs, HostLanesDecodeMxfp4, ::testing::Values("gfx942", "gfx950"),
                          [](const auto& info) { return std::string(info.param); });
 
-} // namespace
+} // namespace index_logits_decode_mxfp4_test
 } // namespace dsakit

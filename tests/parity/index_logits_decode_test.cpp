@@ -15,7 +15,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit {
-namespace {
+namespace index_logits_decode_test {
 
 using testing::IndexCase;
 using testing::OnDevice;
@@ -361,5 +361,5 @@ TEST_P(HostLanes, S12_OffsetsBeyond32Bits) {
 INSTANTIATE_TEST_SUITE_P(Archs, HostLanes, ::testing::Values("gfx942", "gfx950"),
                          [](const auto& info) { return std::string(info.param); });
 
-} // namespace
+} // namespace index_logits_decode_test
 } // namespace dsakit

@@ -18,7 +18,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit {
-namespace {
+namespace index_logits_prefill_mxfp4_test {
 
 using testing::OnDevice;
 
@@ -420,5 +420,5 @@ TEST_P(HostLanesPrefillMxfp4, S12_OffsetsBeyond32Bits) {
 INSTANTIATE_TEST_SUITE_P(Archs, HostLanesPrefillMxfp4, ::testing::Values("gfx942", "gfx950"),
                          [](const auto& info) { return std::string(info.param); });
 
-} // namespace
+} // namespace index_logits_prefill_mxfp4_test
 } // namespace dsakit

@@ -17,7 +17,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit {
-namespace {
+namespace index_logits_prefill_test {
 
 using testing::OnDevice;
 
@@ -406,5 +406,5 @@ TEST_P(HostLanesPrefill, S12_OffsetsBeyond32Bits) {
 INSTANTIATE_TEST_SUITE_P(Archs, HostLanesPrefill, ::testing::Values("gfx942", "gfx950"),
                          [](const auto& info) { return std::string(info.param); });
 
-} // namespace
+} // namespace index_logits_prefill_test
 } // namespace dsakit

@@ -12,7 +12,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit {
-namespace {
+namespace index_query_quant_mxfp4_test {
 
 using testing::OnDevice;
 
@@ -200,5 +200,5 @@ INSTANTIATE_TEST_SUITE_P(Devices, IndexQueryQuantMxfp4,
                          ::testing::ValuesIn(testing::device_names()),
                          [](const auto& info) { return info.param; });
 
-} // namespace
+} // namespace index_query_quant_mxfp4_test
 } // namespace dsakit

@@ -12,7 +12,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit {
-namespace {
+namespace index_query_quant_test {
 
 using testing::OnDevice;
 
@@ -211,5 +211,5 @@ TEST_P(IndexQueryQuant, RefusesWhatItCannotQuantise) {
 INSTANTIATE_TEST_SUITE_P(Devices, IndexQueryQuant, ::testing::ValuesIn(testing::device_names()),
                          [](const auto& info) { return info.param; });
 
-} // namespace
+} // namespace index_query_quant_test
 } // namespace dsakit

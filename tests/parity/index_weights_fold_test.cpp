@@ -13,7 +13,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit {
-namespace {
+namespace index_weights_fold_test {
 
 using testing::OnDevice;
 
@@ -125,5 +125,5 @@ TEST_P(IndexWeightsFold, RefusesWhatItCannotFold) {
 INSTANTIATE_TEST_SUITE_P(Devices, IndexWeightsFold, ::testing::ValuesIn(testing::device_names()),
                          [](const auto& info) { return info.param; });
 
-} // namespace
+} // namespace index_weights_fold_test
 } // namespace dsakit

@@ -16,7 +16,7 @@
 #include "support/device_layer.hpp"
 
 namespace dsakit::testing {
-namespace {
+namespace layer_test {
 
 using Bf16 = std::vector<std::uint16_t>;
 using Codes = std::vector<std::uint8_t>;
@@ -639,5 +639,5 @@ TEST_P(Layer, RefusalsNameTheValue) {
 INSTANTIATE_TEST_SUITE_P(Devices, Layer, ::testing::ValuesIn(device_names()),
                          [](const auto& info) { return info.param; });
 
-} // namespace
+} // namespace layer_test
 } // namespace dsakit::testing

@@ -15,7 +15,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit {
-namespace {
+namespace mla_cache_write_test {
 
 using testing::MlaPages;
 using testing::OnDevice;
@@ -277,5 +277,5 @@ TEST_P(HostLanesMlaCacheWrite, S12_OffsetsBeyond32Bits) {
 INSTANTIATE_TEST_SUITE_P(Archs, HostLanesMlaCacheWrite, ::testing::Values("gfx942", "gfx950"),
                          [](const auto& info) { return std::string(info.param); });
 
-} // namespace
+} // namespace mla_cache_write_test
 } // namespace dsakit

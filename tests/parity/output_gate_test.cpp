@@ -13,7 +13,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit {
-namespace {
+namespace output_gate_test {
 
 using testing::OnDevice;
 
@@ -175,5 +175,5 @@ TEST_P(OutputGate, NoRowsAndRefusals) {
 INSTANTIATE_TEST_SUITE_P(Devices, OutputGate, ::testing::ValuesIn(testing::device_names()),
                          [](const auto& info) { return info.param; });
 
-} // namespace
+} // namespace output_gate_test
 } // namespace dsakit

@@ -14,7 +14,7 @@
 #include "support/index_problem.hpp"
 
 namespace dsakit {
-namespace {
+namespace projection_test {
 
 using optimized::ProjectionParams;
 using testing::OnDevice;
@@ -240,5 +240,5 @@ TEST_P(Projection, NoRowsAndRefusals) {
 INSTANTIATE_TEST_SUITE_P(Devices, Projection, ::testing::ValuesIn(testing::device_names()),
                          [](const auto& info) { return info.param; });
 
-} // namespace
+} // namespace projection_test
 } // namespace dsakit

@@ -13,7 +13,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit {
-namespace {
+namespace rms_norm_test {
 
 using testing::OnDevice;
 
@@ -198,5 +198,5 @@ TEST_P(RmsNorm, NoRowsAndRefusals) {
 INSTANTIATE_TEST_SUITE_P(Devices, RmsNorm, ::testing::ValuesIn(testing::device_names()),
                          [](const auto& info) { return info.param; });
 
-} // namespace
+} // namespace rms_norm_test
 } // namespace dsakit

@@ -17,7 +17,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit {
-namespace {
+namespace sparse_attention_test {
 
 using testing::MlaPages;
 using testing::OnDevice;
@@ -480,5 +480,5 @@ TEST_P(HostLanesSparseAttention, S12_OffsetsBeyond32Bits) {
 INSTANTIATE_TEST_SUITE_P(Archs, HostLanesSparseAttention, ::testing::Values("gfx942", "gfx950"),
                          [](const auto& info) { return std::string(info.param); });
 
-} // namespace
+} // namespace sparse_attention_test
 } // namespace dsakit

@@ -12,7 +12,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit {
-namespace {
+namespace topk_slots_test {
 
 using testing::OnDevice;
 
@@ -244,5 +244,5 @@ TEST_P(TopkSlots, RefusesWhatItCannotConvert) {
 INSTANTIATE_TEST_SUITE_P(Devices, TopkSlots, ::testing::ValuesIn(testing::device_names()),
                          [](const auto& info) { return info.param; });
 
-} // namespace
+} // namespace topk_slots_test
 } // namespace dsakit

@@ -15,7 +15,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit {
-namespace {
+namespace topk_test {
 
 using testing::OnDevice;
 
@@ -404,5 +404,5 @@ TEST_P(HostLanesTopk, S12_OffsetsBeyond32Bits) {
 INSTANTIATE_TEST_SUITE_P(Archs, HostLanesTopk, ::testing::Values("gfx942", "gfx950"),
                          [](const auto& info) { return std::string(info.param); });
 
-} // namespace
+} // namespace topk_test
 } // namespace dsakit

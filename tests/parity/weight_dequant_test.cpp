@@ -12,7 +12,7 @@
 #include "support/run_kernel.hpp"
 
 namespace dsakit {
-namespace {
+namespace weight_dequant_test {
 
 using testing::OnDevice;
 
@@ -109,5 +109,5 @@ TEST_P(WeightDequant, NothingAndRefusals) {
 INSTANTIATE_TEST_SUITE_P(Devices, WeightDequant, ::testing::ValuesIn(testing::device_names()),
                          [](const auto& info) { return info.param; });
 
-} // namespace
+} // namespace weight_dequant_test
 } // namespace dsakit

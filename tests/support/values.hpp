@@ -3,11 +3,15 @@
 
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "dsakit/harness/compare.hpp"
 
 namespace dsakit::testing {
+
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
+inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 inline harness::Values floats(const std::vector<float>& values, Shape shape = {}) {
   harness::Values side;

@@ -16,13 +16,13 @@ namespace {
 
 using namespace dsakit;
 
-struct Options {
+struct BisectArguments {
   DeviceOptions device;
   ReportOptions report;
   harness::BisectOptions bisect;
 };
 
-Result<harness::Bisection> run(Options& o) {
+Result<harness::Bisection> run_bisect(BisectArguments& o) {
   std::vector<std::string> inputs = {o.bisect.file};
   if (!o.bisect.against.empty()) inputs.push_back(o.bisect.against);
   auto rules = prepare(o.report, inputs);
@@ -45,20 +45,20 @@ Result<harness::Bisection> run(Options& o) {
   return bisection;
 }
 
-int complain(const Status& status) {
+int fail(const Status& status) {
   std::fprintf(stderr, "dsakit bisect: %s\n", status.what().c_str());
   return exit_code(status.code());
 }
 
-int say(const Result<harness::Bisection>& bisection, const Options& o) {
-  if (!bisection) return complain(bisection.status());
+int say_bisection(const Result<harness::Bisection>& bisection, const BisectArguments& o) {
+  if (!bisection) return fail(bisection.status());
   if (bisection->verdict == harness::Verdict::skipped) {
-    complain(bad_input(o.bisect.file + ": " + bisection->reason));
+    fail(bad_input(o.bisect.file + ": " + bisection->reason));
     return kExitNothingRan;
   }
   const std::string contents =
       o.report.format == "json" ? harness::to_json(*bisection) : harness::to_text(*bisection);
-  if (const Status written = print_report(contents, o.report); !written) return complain(written);
+  if (const Status written = print_report(contents, o.report); !written) return fail(written);
   switch (bisection->verdict) {
   case harness::Verdict::pass:
   case harness::Verdict::waived:
@@ -75,8 +75,8 @@ int say(const Result<harness::Bisection>& bisection, const Options& o) {
 void add_bisect(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand(
       "bisect", "find the first operation that is wrong, or where two recordings of a run part");
-  auto options = std::make_shared<Options>();
-  Options& o = *options;
+  auto options = std::make_shared<BisectArguments>();
+  BisectArguments& o = *options;
   verb->add_option("file", o.bisect.file, "a recording")->required()->type_name("FILE");
   verb->add_option("--against", o.bisect.against,
                    "another recording of the same run: name the first tensor in which the two "
@@ -87,5 +87,6 @@ void add_bisect(CLI::App& app, int& exit_code) {
   verb->footer("Every operation is fed from the recording, so that a wrong one does not make the\n"
                "next one wrong, and then from the kernels before it, to see where errors grow.\n" +
                std::string(kExitCodesHelp));
-  verb->callback([options, &exit_code] { exit_code = say(run(*options), *options); });
+  verb->callback(
+      [options, &exit_code] { exit_code = say_bisection(run_bisect(*options), *options); });
 }

@@ -15,13 +15,13 @@ namespace {
 
 using namespace dsakit;
 
-struct Options {
+struct CompareArguments {
   ReportOptions report;
   harness::CompareOptions compare;
   std::vector<std::string> maps;
 };
 
-Result<harness::Report> run(Options& o) {
+Result<harness::Report> run_compare(CompareArguments& o) {
   auto rules = prepare(o.report, {o.compare.got, o.compare.want});
   DSAKIT_TRY(rules);
   for (const std::string& text : o.maps) {
@@ -47,7 +47,7 @@ Result<harness::Report> run(Options& o) {
 void add_compare(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand(
       "compare", "compare two runs of the same inputs: recordings, .safetensors files, or folders");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CompareArguments>();
   verb->add_option("got", options->compare.got, "what to judge")->required()->type_name("FILE|DIR");
   verb->add_option("want", options->compare.want, "what to judge it by")
       ->required()
@@ -67,5 +67,6 @@ void add_compare(CLI::App& app, int& exit_code) {
       "bounded outputs are held to the sum of both producers' bounds. Tensors of other files must\n"
       "have the same bytes, unless rules for the operation `tensors` say otherwise.\n" +
       std::string(kExitCodesHelp));
-  verb->callback([options, &exit_code] { exit_code = finish(run(*options), options->report); });
+  verb->callback(
+      [options, &exit_code] { exit_code = finish(run_compare(*options), options->report); });
 }

@@ -20,7 +20,7 @@ void line(const char* label, const std::string& text) {
   std::printf("%-12s %s\n", label, text.c_str());
 }
 
-struct Options {
+struct DoctorArguments {
   std::string device;    // empty: all
   std::string host_arch; // empty: both
   bool selftest = false;
@@ -32,7 +32,7 @@ struct Candidate {
 };
 
 /// The devices that the options ask for.
-std::vector<Candidate> candidates(const Options& options) {
+std::vector<Candidate> candidates(const DoctorArguments& options) {
   using optimized::Arch;
   using optimized::DeviceKind;
   std::vector<Candidate> all;
@@ -101,7 +101,7 @@ int run_selftest(optimized::Device& device) {
   return kExitMismatch;
 }
 
-int run(const Options& options) {
+int run_doctor(const DoctorArguments& options) {
   examine();
   int code = kExitPass;
   bool any = false;
@@ -121,7 +121,7 @@ int run(const Options& options) {
 void add_doctor(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand(
       "doctor", "what this build and this machine can run, and why not the rest");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DoctorArguments>();
   verb->add_option("--device", options->device, "only this one; exit 77 unless it is there")
       ->check(CLI::IsMember({"host", "hip", "cuda"}));
   verb->add_option("--host-arch", options->host_arch,
@@ -130,5 +130,5 @@ void add_doctor(CLI::App& app, int& exit_code) {
   verb->add_flag("--selftest", options->selftest,
                  "run every primitive that kernels are made of, and name the first wrong one");
   verb->footer(kExitCodesHelp);
-  verb->callback([options, &exit_code] { exit_code = run(*options); });
+  verb->callback([options, &exit_code] { exit_code = run_doctor(*options); });
 }

@@ -20,7 +20,7 @@ Result<std::string> write(const harness::ExportTensorOptions& options) {
   return std::string();
 }
 
-int run(const harness::ExportTensorOptions& options) {
+int run_export(const harness::ExportTensorOptions& options) {
   const auto written = write(options);
   if (!written) {
     std::fprintf(stderr, "dsakit export: %s\n", written.status().what().c_str());
@@ -59,5 +59,5 @@ void add_export(CLI::App& app, int& exit_code) {
   verb->footer(".npy and .csv have bfloat16, fp8, e8m0 and fp4 as float32; .safetensors keeps the "
                "dtype.\n" +
                std::string(kExitCodesHelp));
-  verb->callback([options, &exit_code] { exit_code = run(*options); });
+  verb->callback([options, &exit_code] { exit_code = run_export(*options); });
 }

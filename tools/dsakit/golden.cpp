@@ -13,7 +13,7 @@ namespace {
 
 using namespace dsakit;
 
-struct Options {
+struct GoldenArguments {
   std::string folder = "golden";
   std::string id;
   std::string candidate;
@@ -43,7 +43,7 @@ int replay(const std::vector<std::string>& files) {
   return exit_code_of(*report);
 }
 
-int verify(const Options& o) {
+int verify(const GoldenArguments& o) {
   if (const Status status = harness::check_golden(o.folder); !status) return failed(status);
   const auto entries = harness::read_golden(o.folder);
   if (!entries) return failed(entries.status());
@@ -57,7 +57,7 @@ int verify(const Options& o) {
   return code;
 }
 
-int propose(const Options& o) {
+int propose(const GoldenArguments& o) {
   const auto changes = harness::propose_golden(o.folder, o.id, o.candidate);
   if (!changes) return failed(changes.status());
   std::printf("%sto take it: dsakit golden --folder %s accept --id %s --reason WHY --reviewer WHO "
@@ -66,7 +66,7 @@ int propose(const Options& o) {
   return kExitPass;
 }
 
-int accept(const Options& o) {
+int accept(const GoldenArguments& o) {
   const auto proposed = harness::proposed_golden(o.folder, o.acceptance.id);
   if (!proposed) return failed(proposed.status());
   if (const int code = replay({*proposed}); code != kExitPass) return code;
@@ -80,7 +80,7 @@ int accept(const Options& o) {
 
 void add_golden(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand("golden", "the recordings that must not change unnoticed");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<GoldenArguments>();
   verb->add_option("--folder", options->folder, "with manifest.json and data/")
       ->type_name("DIR")
       ->capture_default_str();

@@ -15,12 +15,12 @@ std::string joined(const std::vector<std::string>& names) {
   return text;
 }
 
-struct Arguments {
+struct ImportArguments {
   dsakit::harness::ImportOptions options;
   std::vector<std::string> contract; ///< key=value
 };
 
-dsakit::Status parse_contract(Arguments& arguments) {
+dsakit::Status parse_contract(ImportArguments& arguments) {
   std::string& command = arguments.options.command;
   command = "dsakit import";
   for (const std::string& item : arguments.contract) {
@@ -39,7 +39,7 @@ dsakit::Status parse_contract(Arguments& arguments) {
   return {};
 }
 
-int run(Arguments& arguments) {
+int run_import(ImportArguments& arguments) {
   const auto report = [](const dsakit::Status& status) {
     std::fprintf(stderr, "dsakit import: %s\n", status.what().c_str());
     return exit_code(status.code());
@@ -61,7 +61,7 @@ int run(Arguments& arguments) {
 
 void add_import(CLI::App& app, int& exit_code) {
   auto* verb = app.add_subcommand("import", "Turn a .safetensors file into a recording");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ImportArguments>();
   auto& options = arguments->options;
   verb->add_option("FILE", options.input, "A .safetensors file")->required();
   verb->add_option("-o,--output", options.output, "The recording to write")->required();
@@ -75,5 +75,5 @@ void add_import(CLI::App& app, int& exit_code) {
   verb->add_option("--manifest", options.manifest,
                    "JSON that names operations and tensors (docs/recordings.md)");
   verb->add_flag("--deflate", options.deflate, "Compress the tensors");
-  verb->callback([arguments, &exit_code] { exit_code = run(*arguments); });
+  verb->callback([arguments, &exit_code] { exit_code = run_import(*arguments); });
 }

@@ -64,7 +64,7 @@ void append(std::vector<std::string>& words, const std::vector<TensorInfo>& tens
     words.push_back(describe(tensors[i]) + (i + 1 < tensors.size() ? "," : ""));
 }
 
-void print(const RecordingReader& reader) {
+void print_recording(const RecordingReader& reader) {
   std::error_code ignored;
   std::printf("%s: %s, %ju bytes\n", reader.path().c_str(),
               std::string(dsakit::harness::kRecordingFormat).c_str(),
@@ -100,12 +100,12 @@ void print(const RecordingReader& reader) {
 }
 
 /// The worst exit code: one bad file does not hide the others.
-int run(const std::vector<std::string>& files) {
+int run_info(const std::vector<std::string>& files) {
   int worst = kExitPass;
   for (const std::string& file : files) {
     auto reader = RecordingReader::open(file);
     if (reader) {
-      print(*reader);
+      print_recording(*reader);
       continue;
     }
     std::fprintf(stderr, "dsakit info: %s\n", reader.status().what().c_str());
@@ -120,5 +120,5 @@ void add_info(CLI::App& app, int& exit_code) {
   auto* verb = app.add_subcommand("info", "Show what recordings hold, without reading payloads");
   auto files = std::make_shared<std::vector<std::string>>();
   verb->add_option("FILE", *files, "Recordings")->required();
-  verb->callback([files, &exit_code] { exit_code = run(*files); });
+  verb->callback([files, &exit_code] { exit_code = run_info(*files); });
 }

@@ -13,7 +13,7 @@ namespace {
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "set from a signal handler");
 
-void on_interrupt(int) {
+void ask_to_stop(int) {
   if (interrupted.exchange(true)) {
     dsakit::harness::remove_unfinished_outputs();
     ::_exit(kExitInterrupted);
@@ -27,6 +27,6 @@ void on_interrupt(int) {
 } // namespace
 
 const std::atomic<bool>& catch_interrupt() {
-  std::signal(SIGINT, on_interrupt);
+  std::signal(SIGINT, ask_to_stop);
   return interrupted;
 }

@@ -12,7 +12,7 @@
 
 namespace {
 
-void on_interrupt(int) {
+void end_at_once(int) {
   dsakit::harness::remove_unfinished_outputs();
   ::_exit(kExitInterrupted);
 }
@@ -62,7 +62,7 @@ int run(int argc, char** argv) {
 } // namespace
 
 int main(int argc, char** argv) {
-  std::signal(SIGINT, on_interrupt);
+  std::signal(SIGINT, end_at_once);
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {

@@ -33,7 +33,7 @@ std::string command_of(const dsakit::harness::RecordOptions& options) {
   return command;
 }
 
-int run(dsakit::harness::RecordOptions& options) {
+int run_record(dsakit::harness::RecordOptions& options) {
   options.command = command_of(options);
   const auto notes = [&] {
     ProgressBar bar;
@@ -98,5 +98,5 @@ void add_record(CLI::App& app, int& exit_code) {
       ->required()
       ->type_name("FILE");
   verb->footer(kExitCodesHelp);
-  verb->callback([options, &exit_code] { exit_code = run(*options); });
+  verb->callback([options, &exit_code] { exit_code = run_record(*options); });
 }

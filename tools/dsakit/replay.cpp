@@ -19,7 +19,7 @@ namespace {
 
 using namespace dsakit;
 
-struct Options {
+struct ReplayArguments {
   ReportOptions report;
   harness::ReplayOptions replay;
   DeviceOptions device;
@@ -28,7 +28,7 @@ struct Options {
 };
 
 /// What has to be said again to see the same result.
-std::string repeat(const Options& o) {
+std::string repeat(const ReplayArguments& o) {
   std::string text = o.device.repeat();
   const auto add = [&](const std::string& option) { text += (text.empty() ? "" : " ") + option; };
   if (o.mode != "fed") add("--mode " + o.mode);
@@ -40,7 +40,7 @@ std::string repeat(const Options& o) {
   return text.starts_with(' ') ? text.substr(1) : text;
 }
 
-Result<harness::Report> run(Options& o) {
+Result<harness::Report> run_replay(ReplayArguments& o) {
   auto rules = prepare(o.report, o.replay.paths);
   DSAKIT_TRY(rules);
   auto overrides = o.device.overrides();
@@ -75,8 +75,8 @@ Result<harness::Report> run(Options& o) {
 void add_replay(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand(
       "replay", "feed recorded operations to the reference and the kernels, and compare");
-  auto options = std::make_shared<Options>();
-  Options& o = *options;
+  auto options = std::make_shared<ReplayArguments>();
+  ReplayArguments& o = *options;
 
   verb->add_option("paths", o.replay.paths, "recordings, or folders whose *.h5 are replayed")
       ->required()
@@ -111,5 +111,6 @@ void add_replay(CLI::App& app, int& exit_code) {
                "gate.\nA hip or cuda device that is not there: exit 77, after the files were "
                "checked.\n" +
                std::string(kExitCodesHelp));
-  verb->callback([options, &exit_code] { exit_code = finish(run(*options), options->report); });
+  verb->callback(
+      [options, &exit_code] { exit_code = finish(run_replay(*options), options->report); });
 }

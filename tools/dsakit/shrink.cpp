@@ -19,7 +19,7 @@ namespace {
 
 using namespace dsakit;
 
-struct Options {
+struct ShrinkArguments {
   DeviceOptions device;
   harness::ShrinkOptions shrink;
   std::string rules;
@@ -42,7 +42,7 @@ void show_progress(std::int64_t trials, std::int64_t bytes) {
                in_bytes(bytes).c_str());
 }
 
-Result<harness::Shrunk> run(Options& o) {
+Result<harness::Shrunk> run_shrink(ShrinkArguments& o) {
   DSAKIT_TRY(optimized::forced_kernel());
   harness::Rules rules = harness::Rules::built_in();
   if (!o.rules.empty()) DSAKIT_TRY(rules.replace_from(o.rules));
@@ -66,7 +66,7 @@ Result<harness::Shrunk> run(Options& o) {
   return shrunk;
 }
 
-int say(const Result<harness::Shrunk>& shrunk, const Options& o) {
+int say_shrunk(const Result<harness::Shrunk>& shrunk, const ShrinkArguments& o) {
   if (!shrunk) {
     std::fprintf(stderr, "dsakit shrink: %s\n", shrunk.status().what().c_str());
     return exit_code(shrunk.status().code());
@@ -97,8 +97,8 @@ int say(const Result<harness::Shrunk>& shrunk, const Options& o) {
 void add_shrink(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand(
       "shrink", "write the smallest part of a recorded operation that still fails");
-  auto options = std::make_shared<Options>();
-  Options& o = *options;
+  auto options = std::make_shared<ShrinkArguments>();
+  ShrinkArguments& o = *options;
   verb->add_option("file", o.shrink.input, "a recording in which the operation fails")
       ->required()
       ->type_name("FILE");
@@ -124,5 +124,5 @@ void add_shrink(CLI::App& app, int& exit_code) {
       "Exit codes: 0 written; 2 usage or bad input; 3 no such kernel or a device failed;\n"
       "4 nothing fails, or nothing with scrambled values: nothing was written; 77 no such\n"
       "device; 130 interrupted: nothing was written.");
-  verb->callback([options, &exit_code] { exit_code = say(run(*options), *options); });
+  verb->callback([options, &exit_code] { exit_code = say_shrunk(run_shrink(*options), *options); });
 }

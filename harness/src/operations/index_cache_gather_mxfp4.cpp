@@ -11,21 +11,21 @@ namespace dsakit::harness {
 namespace {
 
 /// What the contract says, and the outputs as they are before: recorded, or poison.
-struct Gather {
+struct GatherMxfp4 {
   Mxfp4Pages pages;
   PageGeometry geometry;
   Tensor k_packed;
   Tensor k_scale;
 
-  static Result<Gather> load(const OperationData& data) {
+  static Result<GatherMxfp4> load(const OperationData& data) {
     const auto pages = parse_mxfp4_pages(data.contract);
     DSAKIT_TRY(pages);
     const auto geometry = page_geometry(data.tensors.inputs.at("index_cache"), *pages);
     DSAKIT_TRY(geometry);
     const std::int64_t rows = gathered_rows(data);
-    Gather gather{*pages, *geometry,
-                  poisoned(Dtype::float4_e2m1fn_x2, {rows, reference::kMxfp4Bytes}),
-                  poisoned(Dtype::float8_e8m0fnu, {rows, reference::kMxfp4Groups})};
+    GatherMxfp4 gather{*pages, *geometry,
+                       poisoned(Dtype::float4_e2m1fn_x2, {rows, reference::kMxfp4Bytes}),
+                       poisoned(Dtype::float8_e8m0fnu, {rows, reference::kMxfp4Groups})};
     if (const Tensor* before = data.optional_input("k_packed"))
       gather.k_packed.bytes = before->bytes;
     if (const Tensor* before = data.optional_input("k_scale")) gather.k_scale.bytes = before->bytes;
@@ -38,7 +38,7 @@ struct Gather {
 class IndexCacheGatherMxfp4 final : public OperationAdapter {
 public:
   Result<std::vector<Expected>> reference(const OperationData& data) const override {
-    const auto gather = Gather::load(data);
+    const auto gather = GatherMxfp4::load(data);
     DSAKIT_TRY(gather);
     const Tensor& table = data.input("block_table");
     const Tensor& cu_seq_lens = data.input("cu_seq_lens");
@@ -80,7 +80,7 @@ public:
   }
 
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
-    auto gather = Gather::load(data);
+    auto gather = GatherMxfp4::load(data);
     DSAKIT_TRY(gather);
     const Tensor& table = data.input("block_table");
     const auto cache = DeviceBuffer::upload(device, data.input("index_cache"));

@@ -11,13 +11,13 @@ namespace dsakit::harness {
 namespace {
 
 /// The inputs as the reference takes them.
-struct Decode {
+struct DecodeMxfp4 {
   Mxfp4Pages pages;
   PageGeometry geometry;
   std::vector<std::int32_t> row_request;
   reference::IndexLogitsDecodeMxfp4 in; ///< row_request points into the vector above
 
-  static Result<Decode> load(const OperationData& data) {
+  static Result<DecodeMxfp4> load(const OperationData& data) {
     const auto pages = parse_mxfp4_pages(data.contract);
     DSAKIT_TRY(pages);
     const auto dtype = parse_activation_dtype(data.contract);
@@ -29,7 +29,7 @@ struct Decode {
     auto row_request = row_requests(data.tensors, q.shape[0], table.shape[0]);
     DSAKIT_TRY(row_request);
 
-    Decode decode{*pages, *geometry, std::move(*row_request), {}};
+    DecodeMxfp4 decode{*pages, *geometry, std::move(*row_request), {}};
     decode.in.index_q_packed = q.as<std::uint8_t>();
     decode.in.index_q_scale = data.input("index_q_scale").as<std::uint8_t>();
     decode.in.index_weights = data.input("index_weights").as<std::uint16_t>();
@@ -49,7 +49,7 @@ struct Decode {
 class IndexLogitsDecodeMxfp4 final : public OperationAdapter {
 public:
   Result<std::vector<Expected>> reference(const OperationData& data) const override {
-    const auto decode = Decode::load(data);
+    const auto decode = DecodeMxfp4::load(data);
     DSAKIT_TRY(decode);
     std::vector<double> values(logit_count(decode->in));
     DSAKIT_TRY(reference::index_logits_decode_mxfp4<reference::Exact>(decode->pages, decode->in,
@@ -60,7 +60,7 @@ public:
 
   Result<std::vector<double>> bound(const OperationData& data, std::string_view,
                                     Accumulation accumulation) const override {
-    const auto decode = Decode::load(data);
+    const auto decode = DecodeMxfp4::load(data);
     DSAKIT_TRY(decode);
     std::vector<double> bound(logit_count(decode->in));
     DSAKIT_TRY(reference::index_logits_decode_mxfp4_bound(decode->pages, decode->in, accumulation,
@@ -69,7 +69,7 @@ public:
   }
 
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
-    const auto decode = Decode::load(data);
+    const auto decode = DecodeMxfp4::load(data);
     DSAKIT_TRY(decode);
     DSAKIT_TRY(need_bf16(data.contract));
     const auto q_packed = DeviceBuffer::upload(device, data.input("index_q_packed"));

@@ -10,15 +10,15 @@ namespace dsakit::harness {
 namespace {
 
 /// The inputs as the reference takes them.
-struct Prefill {
+struct PrefillMxfp4 {
   reference::IndexLogitsPrefillMxfp4 in;
 
-  static Result<Prefill> load(const OperationData& data) {
+  static Result<PrefillMxfp4> load(const OperationData& data) {
     const auto dtype = parse_activation_dtype(data.contract);
     DSAKIT_TRY(dtype);
     const Tensor& q = data.input("index_q_packed");
     const Tensor* origin = data.optional_input("column_origin");
-    Prefill prefill{};
+    PrefillMxfp4 prefill{};
     prefill.in.index_q_packed = q.as<std::uint8_t>();
     prefill.in.index_q_scale = data.input("index_q_scale").as<std::uint8_t>();
     prefill.in.index_weights = data.input("index_weights").as<std::uint16_t>();
@@ -39,7 +39,7 @@ struct Prefill {
 class IndexLogitsPrefillMxfp4 final : public OperationAdapter {
 public:
   Result<std::vector<Expected>> reference(const OperationData& data) const override {
-    const auto prefill = Prefill::load(data);
+    const auto prefill = PrefillMxfp4::load(data);
     DSAKIT_TRY(prefill);
     std::vector<double> values(logit_count(prefill->in));
     DSAKIT_TRY(reference::index_logits_prefill_mxfp4<reference::Exact>(prefill->in, values.data()));
@@ -49,7 +49,7 @@ public:
 
   Result<std::vector<double>> bound(const OperationData& data, std::string_view,
                                     Accumulation accumulation) const override {
-    const auto prefill = Prefill::load(data);
+    const auto prefill = PrefillMxfp4::load(data);
     DSAKIT_TRY(prefill);
     std::vector<double> bound(logit_count(prefill->in));
     DSAKIT_TRY(
@@ -58,7 +58,7 @@ public:
   }
 
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
-    const auto prefill = Prefill::load(data);
+    const auto prefill = PrefillMxfp4::load(data);
     DSAKIT_TRY(prefill);
     DSAKIT_TRY(need_bf16(data.contract));
     const auto q_packed = DeviceBuffer::upload(device, data.input("index_q_packed"));

@@ -76,9 +76,9 @@ private:
   std::int64_t before_ = 0; ///< elements
 };
 
-class Compare {
+class CompareTensors {
 public:
-  Compare(const CompareOptions& options, Rules& rules, TensorFile got, TensorFile want)
+  CompareTensors(const CompareOptions& options, Rules& rules, TensorFile got, TensorFile want)
       : options_(options), rules_(rules), got_(std::move(got)), want_(std::move(want)) {}
 
   Result<Report> run() {
@@ -236,7 +236,7 @@ Result<Report> compare_tensors(const CompareOptions& options, Rules& rules) {
   DSAKIT_TRY(want);
   std::vector<char> used(options.maps.size());
   DSAKIT_TRY(want->rename(options.maps, used));
-  return Compare(options, rules, std::move(*got), std::move(*want)).run();
+  return CompareTensors(options, rules, std::move(*got), std::move(*want)).run();
 }
 
 } // namespace dsakit::harness

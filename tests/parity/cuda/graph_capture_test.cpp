@@ -12,7 +12,7 @@
 #include "support/devices.hpp"
 
 namespace dsakit {
-namespace {
+namespace graph_capture_test {
 
 using testing::OnDevice;
 
@@ -176,5 +176,5 @@ TEST(GraphCapture, S25_AChainCapturedOnceIsRightForChangedInputs) {
   cudaGraphDestroy(graph);
 }
 
-} // namespace
+} // namespace graph_capture_test
 } // namespace dsakit

@@ -7,7 +7,7 @@
 #include "support/device_layer.hpp"
 
 namespace dsakit::testing {
-namespace {
+namespace layer_graph_test {
 
 TEST(LayerGraph, ACapturedStepIsRightForChangedInputsAndLengths) {
   const auto opened = optimized::open_device(optimized::DeviceKind::cuda);
@@ -72,5 +72,5 @@ TEST(LayerGraph, ACapturedStepIsRightForChangedInputsAndLengths) {
   }
 }
 
-} // namespace
+} // namespace layer_graph_test
 } // namespace dsakit::testing

@@ -24,7 +24,7 @@ using testing::write_file;
 
 using Tensors = std::map<std::string, Tensor>;
 
-Tensor floats(const std::vector<float>& values, Shape shape = {}) {
+Tensor float_tensor(const std::vector<float>& values, Shape shape = {}) {
   Tensor tensor(Dtype::float32,
                 shape.empty() ? Shape{static_cast<std::int64_t>(values.size())} : shape);
   std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
@@ -75,8 +75,8 @@ protected:
 };
 
 TEST_F(ComparePaths, TensorsAreMatchedByName) {
-  const auto a = write("a.safetensors", {{"x", floats({1, 2})}, {"y", floats({3})}});
-  const auto b = write("b.safetensors", {{"y", floats({3})}, {"x", floats({1, 2})}});
+  const auto a = write("a.safetensors", {{"x", float_tensor({1, 2})}, {"y", float_tensor({3})}});
+  const auto b = write("b.safetensors", {{"y", float_tensor({3})}, {"x", float_tensor({1, 2})}});
   const Report same = report(a, b);
   ASSERT_EQ(same.lines.size(), 2u);
   EXPECT_EQ(same.verdict(), Verdict::pass);
@@ -88,8 +88,10 @@ TEST_F(ComparePaths, TensorsAreMatchedByName) {
 TEST_F(ComparePaths, EveryBitCounts) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float other = std::bit_cast<float>(0x7FC00001u);
-  const auto a = write("a.safetensors", {{"nan", floats({nan})}, {"zero", floats({0.0f})}});
-  const auto b = write("b.safetensors", {{"nan", floats({other})}, {"zero", floats({-0.0f})}});
+  const auto a =
+      write("a.safetensors", {{"nan", float_tensor({nan})}, {"zero", float_tensor({0.0f})}});
+  const auto b =
+      write("b.safetensors", {{"nan", float_tensor({other})}, {"zero", float_tensor({-0.0f})}});
   for (const ReportLine& line : report(a, b).lines) {
     EXPECT_EQ(line.verdict, Verdict::fail) << line.tensor;
     EXPECT_EQ(line.mismatches, 1) << line.tensor;
@@ -100,11 +102,11 @@ TEST_F(ComparePaths, EveryBitCounts) {
 TEST_F(ComparePaths, PlacesOfALargeTensorAreThoseOfTheWhole) {
   const Shape shape = {700, 1000}; // several pieces of 1 MiB
   std::vector<float> values(700'000, 1.0f);
-  const auto b = write("b.safetensors", {{"x", floats(values, shape)}});
+  const auto b = write("b.safetensors", {{"x", float_tensor(values, shape)}});
   values[300'123] = 1.5f;
   values[600'456] = 3.0f;
   values[699'999] = 2.0f;
-  const auto a = write("a.safetensors", {{"x", floats(values, shape)}});
+  const auto a = write("a.safetensors", {{"x", float_tensor(values, shape)}});
   const ReportLine line = report(a, b).lines.at(0);
   EXPECT_EQ(line.elements, 700'000);
   EXPECT_EQ(line.mismatches, 3);
@@ -118,16 +120,16 @@ TEST_F(ComparePaths, PlacesOfALargeTensorAreThoseOfTheWhole) {
 
 TEST_F(ComparePaths, OtherKindsOfTensorsAreNamed) {
   Tensor ints(Dtype::int32, {2});
-  const auto a = write("a.safetensors", {{"x", floats({1, 2})}, {"y", floats({1})}});
-  const auto b = write("b.safetensors", {{"x", ints}, {"y", floats({1, 2})}});
+  const auto a = write("a.safetensors", {{"x", float_tensor({1, 2})}, {"y", float_tensor({1})}});
+  const auto b = write("b.safetensors", {{"x", ints}, {"y", float_tensor({1, 2})}});
   EXPECT_EQ(refusal(a, b), a + " and " + b +
                                ": tensor 'x' (and 1 more): found float32 [2] and int32 [2], want "
                                "the same");
 }
 
 TEST_F(ComparePaths, ATensorOnOneSideIsBadInputUnlessAllowed) {
-  const auto a = write("a.safetensors", {{"x", floats({1})}, {"y", floats({1})}});
-  const auto b = write("b.safetensors", {{"x", floats({1})}});
+  const auto a = write("a.safetensors", {{"x", float_tensor({1})}, {"y", float_tensor({1})}});
+  const auto b = write("b.safetensors", {{"x", float_tensor({1})}});
   EXPECT_EQ(refusal(a, b),
             b + ": has no tensor 'y', want it on both sides (--allow-missing skips it)");
   EXPECT_EQ(refusal(b, a),
@@ -140,8 +142,10 @@ TEST_F(ComparePaths, ATensorOnOneSideIsBadInputUnlessAllowed) {
 }
 
 TEST_F(ComparePaths, MapsRenameTheTensorsOfWant) {
-  const auto a = write("a.safetensors", {{"layer.0.q", floats({1})}, {"layer.0.k", floats({2})}});
-  const auto b = write("b.safetensors", {{"model.q_0", floats({1})}, {"model.k_0", floats({2})}});
+  const auto a =
+      write("a.safetensors", {{"layer.0.q", float_tensor({1})}, {"layer.0.k", float_tensor({2})}});
+  const auto b =
+      write("b.safetensors", {{"model.q_0", float_tensor({1})}, {"model.k_0", float_tensor({2})}});
   map("^model\\.=");
   map("(.)_(\\d)=layer.$2.$1");
   const Report mapped = report(a, b);
@@ -156,7 +160,7 @@ TEST_F(ComparePaths, MapsRenameTheTensorsOfWant) {
 }
 
 TEST_F(ComparePaths, AMapThatMatchesNothingIsBadInput) {
-  const auto a = write("a.safetensors", {{"x", floats({1})}});
+  const auto a = write("a.safetensors", {{"x", float_tensor({1})}});
   map("x=x");
   map("y=x");
   EXPECT_EQ(refusal(a, a),
@@ -219,14 +223,14 @@ TEST_F(ComparePaths, FoldersAreMatchedByRelativeName) {
   for (const char* side : {"a", "b"}) {
     std::filesystem::create_directories(folder_ / (std::string(side) + "/deep"));
     tiny_recording().write(folder_ / (std::string(side) + "/one.h5"));
-    write(std::string(side) + "/deep/two.safetensors", {{"x", floats({1})}});
+    write(std::string(side) + "/deep/two.safetensors", {{"x", float_tensor({1})}});
   }
   const Report same = report(folder_ / "a", folder_ / "b");
   EXPECT_EQ(same.verdict(), Verdict::pass);
   ASSERT_EQ(same.files.size(), 2u);
   EXPECT_EQ(same.files[0].file, folder_ / "a/deep/two.safetensors");
 
-  write("a/three.safetensors", {{"x", floats({1})}});
+  write("a/three.safetensors", {{"x", float_tensor({1})}});
   EXPECT_EQ(refusal(folder_ / "a", folder_ / "b"),
             (folder_ / "b") + ": has no file three.safetensors, want it on both sides "
                               "(--allow-missing skips it)");
@@ -242,8 +246,8 @@ TEST_F(ComparePaths, ABadFileOfAFolderIsItsOwnFault) {
   for (const char* side : {"a", "b"}) {
     std::filesystem::create_directories(folder_ / side);
     write(std::string(side) + "/bad.safetensors",
-          {{"x", floats(side[0] == 'a' ? std::vector<float>{1} : std::vector<float>{1, 2})}});
-    write(std::string(side) + "/good.safetensors", {{"x", floats({1})}});
+          {{"x", float_tensor(side[0] == 'a' ? std::vector<float>{1} : std::vector<float>{1, 2})}});
+    write(std::string(side) + "/good.safetensors", {{"x", float_tensor({1})}});
   }
   const Report made = report(folder_ / "a", folder_ / "b");
   ASSERT_EQ(made.files.size(), 2u);
@@ -254,7 +258,7 @@ TEST_F(ComparePaths, ABadFileOfAFolderIsItsOwnFault) {
 
 TEST_F(ComparePaths, AFolderAndAFileAreNotComparedNorIsAnEmptyFolder) {
   std::filesystem::create_directories(folder_ / "empty");
-  const auto a = write("a.safetensors", {{"x", floats({1})}});
+  const auto a = write("a.safetensors", {{"x", float_tensor({1})}});
   EXPECT_NE(refusal(folder_ / "empty", a).find("found a folder and a file"), std::string::npos);
   EXPECT_NE(refusal(folder_ / "empty", folder_ / "empty").find("found no .h5 or .safetensors file"),
             std::string::npos);
@@ -262,7 +266,7 @@ TEST_F(ComparePaths, AFolderAndAFileAreNotComparedNorIsAnEmptyFolder) {
 }
 
 TEST_F(ComparePaths, WithoutAReferenceOnlyExactCanBeAskedFor) {
-  const auto a = write("a.safetensors", {{"x", floats({1})}});
+  const auto a = write("a.safetensors", {{"x", float_tensor({1})}});
   Rules rules = Rules::built_in();
   const std::string file = folder_ / "rules.json";
   write_file(file, R"({"operation": "tensors", "rules": [
@@ -275,7 +279,8 @@ TEST_F(ComparePaths, WithoutAReferenceOnlyExactCanBeAskedFor) {
 
 TEST_F(ComparePaths, AnInterruptLeavesWhatWasCompared) {
   const auto a =
-      write("a.safetensors", {{"x", floats({1})}, {"y", floats({2})}, {"z", floats({3})}});
+      write("a.safetensors",
+            {{"x", float_tensor({1})}, {"y", float_tensor({2})}, {"z", float_tensor({3})}});
   std::atomic<bool> interrupted{false};
   options_.interrupted = &interrupted;
   options_.progress = [&](double done, const std::string& what) {
@@ -293,7 +298,7 @@ TEST_F(ComparePaths, AnInterruptLeavesTheFilesThatWereCompared) {
   for (const char* side : {"a", "b"}) {
     std::filesystem::create_directories(folder_ / side);
     for (const char* file : {"/1.safetensors", "/2.safetensors", "/3.safetensors"})
-      write(side + std::string(file), {{"x", floats({1})}});
+      write(side + std::string(file), {{"x", float_tensor({1})}});
   }
   std::atomic<bool> interrupted{false};
   options_.interrupted = &interrupted;

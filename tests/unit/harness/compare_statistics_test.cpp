@@ -15,9 +15,8 @@ namespace {
 
 using testing::codes;
 using testing::floats;
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using testing::kInf;
+using testing::kNan;
 
 const AnomalyCount& of(const Comparison& c, Anomaly kind) {
   return c.anomalies[static_cast<std::size_t>(kind)];

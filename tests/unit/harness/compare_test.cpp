@@ -12,11 +12,10 @@
 namespace dsakit::harness {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
 using testing::codes;
 using testing::floats;
+using testing::kInf;
+using testing::kNan;
 
 TEST(CompareExact, EqualBytesPassWithNothingUsed) {
   const Comparison c = compare_exact(floats({1, -2, kInf}), floats({1, -2, kInf}), {});
@@ -178,7 +177,6 @@ TEST(Coordinates, AreRowMajor) {
 
 /// A bound that is no number vouches for nothing but equality.
 TEST(CompareDerived, AnInfiniteBoundLetsNoErrorPass) {
-  constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> kinds = {1, 2, kInf, -kInf, kNan};
   for (const float got : kinds)

@@ -13,10 +13,6 @@ using testing::TinyRecording;
 
 class PlaceHints : public testing::ReplayTest {};
 
-bool says(const std::string& hint, const std::string& what) {
-  return hint.find(what) != std::string::npos;
-}
-
 /// Row r of a 2-d tensor takes the row that `from` says.
 template <class From>
 void move_rows(Tensor& tensor, From from) {

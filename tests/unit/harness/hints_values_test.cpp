@@ -13,10 +13,6 @@ using testing::TinyRecording;
 
 class ValueHints : public testing::ReplayTest {};
 
-bool says(const std::string& hint, const std::string& what) {
-  return hint.find(what) != std::string::npos;
-}
-
 TEST_F(ValueHints, S06_AScaleOneExponentOffInSomeGroups) {
   TinyRecording recording = tiny_layer();
   Tensor& scale = recording.output("index_query_quant", "index_q_scale");

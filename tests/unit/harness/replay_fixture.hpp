@@ -59,6 +59,10 @@ protected:
     return line->hint;
   }
 
+  static bool says(const std::string& hint, const std::string& what) {
+    return hint.find(what) != std::string::npos;
+  }
+
   /// The first line that is not a pass.
   static const harness::ReportLine* first_bad(const harness::Report& report) {
     for (const harness::ReportLine& line : report.lines)

@@ -14,10 +14,6 @@ using testing::TinyRecording;
 
 class ReplayHints : public ReplayTest {};
 
-bool says(const std::string& hint, const std::string& what) {
-  return hint.find(what) != std::string::npos;
-}
-
 TEST_F(ReplayHints, ALooserAccumulationThatPassesIsNamed) {
   TinyRecording recording = tiny_recording();
   Tensor& logits = recording.output("index_logits_decode", "logits");

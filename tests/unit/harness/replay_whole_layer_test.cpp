@@ -10,7 +10,7 @@
 namespace dsakit::harness {
 namespace {
 
-constexpr const char* kTiny = R"({
+constexpr const char* kTinyLayer = R"({
   "hidden_size": 96, "num_attention_heads": 3, "q_lora_rank": 64, "kv_lora_rank": 512,
   "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "rms_norm_eps": 1e-5,
   "mla_use_nope": true, "mla_use_output_gate": true, "max_position_embeddings": 4096,
@@ -22,7 +22,7 @@ protected:
   /// A recorded step, changed and written again under "layer.h5".
   std::string recorded(const std::string& requests,
                        const std::function<void(RecordedOperation&)>& change = {}) {
-    testing::write_file(path("config.json"), kTiny);
+    testing::write_file(path("config.json"), kTinyLayer);
     RecordOptions options;
     options.config = path("config.json");
     options.requests = requests;

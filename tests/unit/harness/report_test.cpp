@@ -9,9 +9,9 @@
 namespace dsakit::harness {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
-ReportLine line(const std::string& file, Verdict verdict) {
+ReportLine line_with(const std::string& file, Verdict verdict) {
   ReportLine l;
   l.file = file;
   l.operation = "index_logits_decode";
@@ -29,7 +29,7 @@ ReportLine line(const std::string& file, Verdict verdict) {
   return l;
 }
 
-Report report(std::vector<ReportLine> lines) {
+Report report_with(std::vector<ReportLine> lines) {
   Report r;
   r.verb = "replay";
   r.device = "host";
@@ -44,7 +44,7 @@ Report report(std::vector<ReportLine> lines) {
 }
 
 TEST(Report, EveryFormatSaysThatItIsPartial) {
-  Report r = report({line("a.h5", Verdict::pass)});
+  Report r = report_with({line_with("a.h5", Verdict::pass)});
   const auto all = [&] {
     return std::vector<std::string>{to_text(r, {}), to_markdown(r), to_junit(r)};
   };
@@ -61,7 +61,7 @@ TEST(Report, TheWorstVerdictIsTheVerdictOfAll) {
   const auto verdict = [](std::initializer_list<Verdict> verdicts) {
     Report r;
     for (const Verdict v : verdicts)
-      r.lines.push_back(line("a", v));
+      r.lines.push_back(line_with("a", v));
     return r.verdict();
   };
   using enum Verdict;
@@ -77,8 +77,8 @@ TEST(Report, TheWorstVerdictIsTheVerdictOfAll) {
 }
 
 TEST(Report, ASummaryCountsALaunchOnceAndSkipsWhatDidNotRun) {
-  Report r = report({line("a", Verdict::pass), line("a", Verdict::fail), line("b", Verdict::pass),
-                     line("b", Verdict::skipped)});
+  Report r = report_with({line_with("a", Verdict::pass), line_with("a", Verdict::fail),
+                          line_with("b", Verdict::pass), line_with("b", Verdict::skipped)});
   const Summary all = r.summary();
   EXPECT_EQ(all.operations, 2);
   EXPECT_EQ(all.comparisons, 3);
@@ -91,12 +91,12 @@ TEST(Report, ASummaryCountsALaunchOnceAndSkipsWhatDidNotRun) {
 }
 
 TEST(Json, NonFiniteNumbersAreNullWithTheirText) {
-  ReportLine l = line("a", Verdict::fail);
-  l.used = kInf;
-  l.worst_abs = -kInf;
+  ReportLine l = line_with("a", Verdict::fail);
+  l.used = kUnbounded;
+  l.worst_abs = -kUnbounded;
   l.worst_rel = std::numeric_limits<double>::quiet_NaN();
-  l.got = Sample{kInf, "0x7f800000"};
-  const auto json = nlohmann::json::parse(to_json(report({l}))).at("operations").at(0);
+  l.got = Sample{kUnbounded, "0x7f800000"};
+  const auto json = nlohmann::json::parse(to_json(report_with({l}))).at("operations").at(0);
   EXPECT_TRUE(json.at("used").is_null());
   EXPECT_EQ(json.at("used_text"), "inf");
   EXPECT_EQ(json.at("worst_abs_text"), "-inf");
@@ -107,7 +107,7 @@ TEST(Json, NonFiniteNumbersAreNullWithTheirText) {
 }
 
 TEST(Json, TheContractIsWhatAllFilesAgreeOn) {
-  Report r = report({line("a", Verdict::pass), line("b", Verdict::pass)});
+  Report r = report_with({line_with("a", Verdict::pass), line_with("b", Verdict::pass)});
   r.files[0].contract = {{"page_size", "64"}, {"qmax", "448"}, {"only_a", "1"}};
   r.files[1].contract = {{"page_size", "64"}, {"qmax", "224"}};
   const auto json = nlohmann::json::parse(to_json(r));
@@ -116,17 +116,18 @@ TEST(Json, TheContractIsWhatAllFilesAgreeOn) {
 }
 
 TEST(Json, APathThatIsNotUtf8DoesNotBreakTheReport) {
-  EXPECT_TRUE(nlohmann::json::accept(to_json(report({line("a\xff.h5", Verdict::pass)}))));
+  EXPECT_TRUE(nlohmann::json::accept(to_json(report_with({line_with("a\xff.h5", Verdict::pass)}))));
 }
 
 TEST(Text, ManyMismatchesNeverReadAsNone) {
-  const std::string text = to_text(report({line("a", Verdict::fail)}), {});
+  const std::string text = to_text(report_with({line_with("a", Verdict::fail)}), {});
   EXPECT_NE(text.find("wrong: 256 of 640"), std::string::npos) << text;
   EXPECT_NE(text.find("verdict: FAIL"), std::string::npos) << text;
 }
 
 TEST(Text, SeveralFilesAreALineEachAndTablesOnlyWhenAsked) {
-  const Report r = report({line("x/a.h5", Verdict::pass), line("x/b.h5", Verdict::pass)});
+  const Report r =
+      report_with({line_with("x/a.h5", Verdict::pass), line_with("x/b.h5", Verdict::pass)});
   const std::string brief = to_text(r, {});
   EXPECT_EQ(brief.find("kernel/reference"), std::string::npos) << brief;
   EXPECT_NE(brief.find("\na.h5"), std::string::npos) << brief;
@@ -136,11 +137,11 @@ TEST(Text, SeveralFilesAreALineEachAndTablesOnlyWhenAsked) {
 TEST(Text, DetailsAreOfTheFirstFailureAndTheOthersAreNamed) {
   std::vector<ReportLine> lines;
   for (int step = 0; step < 12; ++step) {
-    lines.push_back(line("a", Verdict::fail));
+    lines.push_back(line_with("a", Verdict::fail));
     lines.back().step = step;
     lines.back().hint = "hint " + std::to_string(step);
   }
-  const std::string text = to_text(report(lines), {});
+  const std::string text = to_text(report_with(lines), {});
   EXPECT_NE(text.find("hint 0"), std::string::npos);
   EXPECT_EQ(text.find("hint 1"), std::string::npos);
   EXPECT_NE(text.find("FAIL too: index_logits_decode step 8"), std::string::npos) << text;
@@ -150,7 +151,7 @@ TEST(Text, DetailsAreOfTheFirstFailureAndTheOthersAreNamed) {
 
 /// Operation, place and hint are in the first 25 lines, whatever else there is to say.
 TEST(Text, AFailureIsOnTheFirstScreen) {
-  ReportLine l = line("a", Verdict::fail);
+  ReportLine l = line_with("a", Verdict::fail);
   l.step = 7;
   l.tensor = "logits.deepgemm";
   l.map = {{"rows", "index", 64, 1, 64, 3, {{5, 7}}},
@@ -161,14 +162,14 @@ TEST(Text, AFailureIsOnTheFirstScreen) {
   l.hint = "the hint begins here";
   for (int i = 0; i < 20; ++i)
     l.hint += " and goes on";
-  std::vector<ReportLine> lines(40, line("a", Verdict::pass));
+  std::vector<ReportLine> lines(40, line_with("a", Verdict::pass));
   for (int i = 0; i < 40; ++i)
     lines.push_back(l);
   for (int i = 0; i < 40; ++i) {
-    lines.push_back(line("a", Verdict::skipped));
+    lines.push_back(line_with("a", Verdict::skipped));
     lines.back().operation = "an_operation_of_a_later_version_" + std::to_string(i % 4);
   }
-  Report r = report(lines);
+  Report r = report_with(lines);
   for (int i = 0; i < 60; ++i)
     r.files[0].contract["steps/" + std::to_string(i) + "/index_page_layout"] = "block_flat";
   std::istringstream text(to_text(r, {}));
@@ -186,18 +187,18 @@ TEST(Text, AFailureIsOnTheFirstScreen) {
 }
 
 TEST(Text, APlaceIsToldInFewWords) {
-  ReportLine l = line("a", Verdict::fail);
+  ReportLine l = line_with("a", Verdict::fail);
   l.map = {{"rows", "index", 1, 1, 1, 1, {{0, 0}}},
            {"heads", "index", 32, 1, 32, 32, {{0, 31}}},
            {"dim", "tile", 128, 16, 8, 8, {{0, 127}}}};
-  const std::string text = to_text(report({l}), {});
+  const std::string text = to_text(report_with({l}), {});
   EXPECT_NE(text.find("where: all 32 heads; dim: all 8 tiles of 16\n"), std::string::npos) << text;
 }
 
 TEST(Text, AWaivedFailureIsNoPassAndIsNamed) {
-  ReportLine l = line("a", Verdict::waived);
+  ReportLine l = line_with("a", Verdict::waived);
   l.reason = "until 2027-01-31: known";
-  const std::string text = to_text(report({line("a", Verdict::pass), l}), {});
+  const std::string text = to_text(report_with({line_with("a", Verdict::pass), l}), {});
   EXPECT_NE(text.find("waived index_logits_decode step 0 logits: kernel against reference: until "
                       "2027-01-31: known"),
             std::string::npos)
@@ -208,10 +209,10 @@ TEST(Text, AWaivedFailureIsNoPassAndIsNamed) {
 }
 
 TEST(Text, LongHintsAndContractsAreWrapped) {
-  ReportLine l = line("a", Verdict::fail);
+  ReportLine l = line_with("a", Verdict::fail);
   for (int i = 0; i < 60; ++i)
     l.hint += "word" + std::to_string(i) + " ";
-  Report r = report({l});
+  Report r = report_with({l});
   for (int i = 0; i < 20; ++i)
     r.files[0].contract["key_number_" + std::to_string(i)] = "value";
   std::istringstream text(to_text(r, {}));

@@ -7,11 +7,13 @@
 #include <limits>
 #include <random>
 
+#include "support/values.hpp"
+
 namespace dsakit::harness {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using testing::kInf;
+using testing::kNan;
 
 std::vector<std::uint8_t> marked(const std::vector<float>& scores, const std::vector<double>& band,
                                  const std::vector<std::int32_t>& positions) {

@@ -18,7 +18,7 @@
 #include "support/safetensors.hpp"
 
 namespace dsakit::reference {
-namespace {
+namespace context_parallel_test {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -467,5 +467,5 @@ TEST(ContextParallelRecorded, VllmCorrectionsInFp32StayWithinTheBound) {
   }
 }
 
-} // namespace
+} // namespace context_parallel_test
 } // namespace dsakit::reference

@@ -5,7 +5,7 @@
 #include <string>
 
 namespace dsakit {
-namespace {
+namespace contract_test {
 
 /// Every key that the parsers know, with values that differ from an enum's first one where they
 /// can.
@@ -119,5 +119,5 @@ TEST(Contract, AWrongValueIsNamedWithTheValuesWanted) {
   EXPECT_EQ(parse_index_query_quant(values).status().code(), Code::bad_input);
 }
 
-} // namespace
+} // namespace contract_test
 } // namespace dsakit

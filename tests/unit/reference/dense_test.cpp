@@ -16,7 +16,7 @@
 #include "support/safetensors.hpp"
 
 namespace dsakit::reference {
-namespace {
+namespace dense_test {
 
 using testing::Guarded;
 
@@ -363,5 +363,5 @@ INSTANTIATE_TEST_SUITE_P(Files, RecordedLayer,
                                            "decode_mxfp4", "decode_fnuz"),
                          [](const auto& info) { return std::string(info.param); });
 
-} // namespace
+} // namespace dense_test
 } // namespace dsakit::reference

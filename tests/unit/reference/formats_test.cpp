@@ -13,7 +13,7 @@
 #include "support/safetensors.hpp"
 
 namespace dsakit::reference {
-namespace {
+namespace formats_test {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -239,5 +239,5 @@ TEST(Ue8m0Exponent, IsTheIntegerFormForRandomFp32) {
       ASSERT_NO_FATAL_FAILURE(expect_exponent(std::bit_cast<float>(positive_finite(random)), qmax));
 }
 
-} // namespace
+} // namespace formats_test
 } // namespace dsakit::reference

@@ -10,7 +10,7 @@
 #include "support/mla_problem.hpp"
 
 namespace dsakit::reference {
-namespace {
+namespace fp16_attention_test {
 
 TEST(Fp16Attention, StaysWithinItsBoundAndIsCloserThanBf16) {
   constexpr std::int64_t kTokens = 3, kHeads = 4, kK = 20, kPages = 4, kPage = 8;
@@ -73,5 +73,5 @@ TEST(Fp16Attention, StaysWithinItsBoundAndIsCloserThanBf16) {
   EXPECT_EQ(values[512], fp16_to_float(pe));
 }
 
-} // namespace
+} // namespace fp16_attention_test
 } // namespace dsakit::reference

@@ -19,7 +19,7 @@
 #include "support/safetensors.hpp"
 
 namespace dsakit::reference {
-namespace {
+namespace index_cache_test {
 
 using testing::Guarded;
 
@@ -717,5 +717,5 @@ INSTANTIATE_TEST_SUITE_P(Files, LayerCacheRecorded,
                                            "prefill_q_lora_layernorm_gate"),
                          [](const auto& info) { return std::string(info.param); });
 
-} // namespace
+} // namespace index_cache_test
 } // namespace dsakit::reference

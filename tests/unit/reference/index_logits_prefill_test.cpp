@@ -19,7 +19,7 @@
 #include "support/safetensors.hpp"
 
 namespace dsakit::reference {
-namespace {
+namespace index_logits_prefill_test {
 
 using testing::Guarded;
 
@@ -450,5 +450,5 @@ INSTANTIATE_TEST_SUITE_P(Files, IndexLogitsPrefillRecorded, ::testing::ValuesIn(
 INSTANTIATE_TEST_SUITE_P(Files, IndexLogitsPrefillRecordedWgmma,
                          ::testing::Values(kRecorded[0], kRecorded[2], kRecorded[3]), case_name);
 
-} // namespace
+} // namespace index_logits_prefill_test
 } // namespace dsakit::reference

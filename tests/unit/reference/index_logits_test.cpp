@@ -19,7 +19,7 @@
 #include "support/safetensors.hpp"
 
 namespace dsakit::reference {
-namespace {
+namespace index_logits_test {
 
 using testing::Guarded;
 
@@ -721,5 +721,5 @@ INSTANTIATE_TEST_SUITE_P(Files, IndexLogitsRecordedOrdinary,
                          })),
                          case_name);
 
-} // namespace
+} // namespace index_logits_test
 } // namespace dsakit::reference

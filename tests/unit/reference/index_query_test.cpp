@@ -17,7 +17,7 @@
 #include "support/safetensors.hpp"
 
 namespace dsakit::reference {
-namespace {
+namespace index_query_test {
 
 using testing::Guarded;
 
@@ -296,5 +296,5 @@ INSTANTIATE_TEST_SUITE_P(Files, LayerQueryRecorded,
                                            "prefill_q_lora_layernorm_gate"),
                          [](const auto& info) { return std::string(info.param); });
 
-} // namespace
+} // namespace index_query_test
 } // namespace dsakit::reference

@@ -11,7 +11,7 @@
 #include "support/layer_problem.hpp"
 
 namespace dsakit::reference {
-namespace {
+namespace layer_config_test {
 
 using testing::layer_contract;
 using testing::layer_contract_values;
@@ -287,5 +287,5 @@ TEST(LayerStep, RefusalsNameTheValueAndWriteNeitherCache) {
                   "fused decode writers fill dense rows, which this layer never reads");
 }
 
-} // namespace
+} // namespace layer_config_test
 } // namespace dsakit::reference

@@ -12,7 +12,7 @@
 #include "support/layer_problem.hpp"
 
 namespace dsakit::reference {
-namespace {
+namespace layer_dcp_test {
 
 using testing::DcpAnswer;
 using testing::DcpExpected;
@@ -379,5 +379,5 @@ TEST(LayerContextParallel, WhatOfTheRanksIsRefusedAndTheWorkspaceOfTheExchange) 
             "merge latents of bf16");
 }
 
-} // namespace
+} // namespace layer_dcp_test
 } // namespace dsakit::reference

@@ -20,7 +20,7 @@
 #include "support/layer_problem.hpp"
 
 namespace dsakit::reference {
-namespace {
+namespace layer_recordings_test {
 
 using testing::RecordedLayerFile;
 
@@ -365,5 +365,5 @@ INSTANTIATE_TEST_SUITE_P(Files, ChainedLayer,
                                            "decode_mxfp4", "decode_fnuz"),
                          [](const auto& info) { return std::string(info.param); });
 
-} // namespace
+} // namespace layer_recordings_test
 } // namespace dsakit::reference

@@ -13,7 +13,7 @@
 #include "support/layer_problem.hpp"
 
 namespace dsakit::reference {
-namespace {
+namespace layer_test {
 
 using testing::layer_contract;
 using testing::layer_contract_values;
@@ -373,5 +373,5 @@ TEST(LayerRanks, S44_SlicesSummedEqualTheWholeAndRanksAgreeOnTheIndexer) {
   }
 }
 
-} // namespace
+} // namespace layer_test
 } // namespace dsakit::reference

@@ -18,7 +18,7 @@
 #include "support/safetensors.hpp"
 
 namespace dsakit::reference {
-namespace {
+namespace mla_cache_test {
 
 using testing::Guarded;
 
@@ -350,5 +350,5 @@ INSTANTIATE_TEST_SUITE_P(Files, LayerMlaCacheRecorded,
                                            "prefill_q_lora_layernorm_gate"),
                          [](const auto& info) { return std::string(info.param); });
 
-} // namespace
+} // namespace mla_cache_test
 } // namespace dsakit::reference

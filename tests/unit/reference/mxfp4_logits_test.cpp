@@ -16,7 +16,7 @@
 #include "support/safetensors.hpp"
 
 namespace dsakit::reference {
-namespace {
+namespace mxfp4_logits_test {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kUntouched = 777;
@@ -418,5 +418,5 @@ TEST(Mxfp4LogitsRecorded, TheLayersLogitsStayWithinOneRounding) {
   EXPECT_GT(share, 0.1); // the bound is that of one rounding, and not looser
 }
 
-} // namespace
+} // namespace mxfp4_logits_test
 } // namespace dsakit::reference

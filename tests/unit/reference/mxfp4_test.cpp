@@ -18,7 +18,7 @@
 #include "support/safetensors.hpp"
 
 namespace dsakit::reference {
-namespace {
+namespace mxfp4_test {
 
 using testing::Guarded;
 
@@ -446,5 +446,5 @@ TEST(Mxfp4Recorded, QueriesAndPagesOfTheLayerAreReproduced) {
   EXPECT_TRUE(pool == file.values<std::uint8_t>("steps.0.index_cache_after"));
 }
 
-} // namespace
+} // namespace mxfp4_test
 } // namespace dsakit::reference

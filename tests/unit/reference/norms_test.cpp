@@ -16,7 +16,7 @@
 #include "support/safetensors.hpp"
 
 namespace dsakit::reference {
-namespace {
+namespace norms_test {
 
 using testing::Guarded;
 
@@ -347,5 +347,5 @@ INSTANTIATE_TEST_SUITE_P(Files, LayerKeyNormRecorded,
                                            "prefill_q_lora_layernorm_gate"),
                          [](const auto& info) { return std::string(info.param); });
 
-} // namespace
+} // namespace norms_test
 } // namespace dsakit::reference

@@ -19,7 +19,7 @@
 #include "support/safetensors.hpp"
 
 namespace dsakit::reference {
-namespace {
+namespace sparse_attention_test {
 
 using testing::Guarded;
 
@@ -779,5 +779,5 @@ INSTANTIATE_TEST_SUITE_P(
                       Recorded{"prefill_q_lora_layernorm_gate", kScale}),
     [](const auto& info) { return std::string(info.param.file); });
 
-} // namespace
+} // namespace sparse_attention_test
 } // namespace dsakit::reference

@@ -17,7 +17,7 @@
 #include "support/safetensors.hpp"
 
 namespace dsakit::reference {
-namespace {
+namespace topk_test {
 
 using testing::Guarded;
 
@@ -440,5 +440,5 @@ INSTANTIATE_TEST_SUITE_P(Files, LayerTopkRecorded,
                                            "prefill_q_lora_layernorm_gate"),
                          [](const auto& info) { return std::string(info.param); });
 
-} // namespace
+} // namespace topk_test
 } // namespace dsakit::reference
