@@ -47,7 +47,7 @@ std::vector<std::string> cells_of(const DiffRow& row) {
 }
 
 const std::vector<std::string> kHeader = {"verdict", "row",    "times",    "base",
-                                          "new",     "change", "interval", ""};
+                                          "new",     "change", "interval", "remarks"};
 
 std::int64_t count_of(const BenchDiff& diff, BenchChange change) {
   return std::count_if(diff.rows.begin(), diff.rows.end(),
