@@ -61,7 +61,7 @@ using HipError = int; // 0 is hipSuccess
   X(hipGraphDestroy, HipError(void* graph))
 
 constexpr int kThreadLocalCapture = 1; // hipStreamCaptureMode
-constexpr int kHostToDevice = 1; // hipMemcpyKind
+constexpr int kHostToDevice = 1;       // hipMemcpyKind
 constexpr int kDeviceToHost = 2;
 constexpr int kDeviceToDevice = 3;
 

@@ -70,6 +70,7 @@ std::string repeat_options(const BenchVerb& o) {
   std::string text = o.device.repeat();
   const auto add = [&](const std::string& option) { text += (text.empty() ? "" : " ") + option; };
   if (!o.configuration.empty()) add("--configuration " + harness::shell_word(o.configuration));
+  if (o.bench.copies != 0) add("--copies " + std::to_string(o.bench.copies));
   if (o.bench.seed != 0) add("--seed " + std::to_string(o.bench.seed));
   return text;
 }
@@ -126,7 +127,8 @@ void add_bench(CLI::App& app, int& exit_code) {
   BenchVerb& o = *options;
   verb->add_option("recording", o.recording, "time its operations, the reference's, too")
       ->type_name("FILE");
-  verb->add_option("--tile", o.tile, "repeat the recording's rows up to N, each repetition on pages of its own")
+  verb->add_option("--tile", o.tile,
+                   "repeat the recording's rows up to N, each repetition on pages of its own")
       ->type_name("rows=N");
   verb->add_option("--op", o.operation, "the operations whose whole name it matches")
       ->type_name("REGEX");
@@ -134,10 +136,16 @@ void add_bench(CLI::App& app, int& exit_code) {
       ->type_name("K=V,...");
   verb->add_option("--axes", o.axes, "the problems of a file, as bench/axes has them")
       ->type_name("FILE");
-  verb->add_option("--configuration", o.configuration, "of the kernel, in the place of its own choice")
+  verb->add_option("--configuration", o.configuration,
+                   "of the kernel, in the place of its own choice")
       ->type_name("K=V,...");
   verb->add_option("--samples", o.bench.samples, "of each time; 0: 30, 10 on host")
       ->check(CLI::Range(0, 100000))
+      ->capture_default_str();
+  verb->add_option(
+          "--copies", o.bench.copies,
+          "of all tensors, taken in turn for cold times; 0: as many as outrun the last cache")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{2048}))
       ->capture_default_str();
   verb->add_option("--seed", o.bench.seed, "of the values, and of the rows that are compared")
       ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()))

@@ -31,7 +31,8 @@ Result<double> parse_effect(const std::string& text) {
   const std::string unit = end;
   if (unit == "%") value /= 100;
   if (end == text.c_str() || (unit != "%" && !unit.empty()) || !(value > 0 && value < 1))
-    return bad_input("--min-effect: found '" + text + "', want a part above 0 and below 1, as 3% or 0.03");
+    return bad_input("--min-effect: found '" + text +
+                     "', want a part above 0 and below 1, as 3% or 0.03");
   return value;
 }
 
@@ -130,10 +131,11 @@ void add_bench_diff(CLI::App& app, int& exit_code) {
   verb->add_option("new", o.now, "what it says now")->required()->type_name("NEW.json");
   verb->add_option("--min-effect", o.min_effect, "changes below it are none: 3% or 0.03")
       ->capture_default_str();
-  auto* rerun = verb->add_option("--rerun", o.rerun,
-                                 "where a row is SLOWER: a shell command that prints NEW's benchmark "
-                                 "once more; what does not repeat is AMBIGUOUS")
-                    ->type_name("CMD");
+  auto* rerun =
+      verb->add_option("--rerun", o.rerun,
+                       "where a row is SLOWER: a shell command that prints NEW's benchmark "
+                       "once more; what does not repeat is AMBIGUOUS")
+          ->type_name("CMD");
   verb->add_option("--rerun-base", o.rerun_base,
                    "the same for BASE: both run twice, in turn; without it BASE's file stands")
       ->needs(rerun)
@@ -143,7 +145,8 @@ void add_bench_diff(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   verb->add_option("-o,--output", o.report.output, "write the report to FILE, whole or not at all")
       ->type_name("FILE");
-  verb->footer("Exit codes: 0 nothing is slower; 1 a row is SLOWER or its gate fails; 2 usage or bad "
-               "input;\n4 nothing is SLOWER and something AMBIGUOUS; 77 the two have no row in common.");
+  verb->footer(
+      "Exit codes: 0 nothing is slower; 1 a row is SLOWER or its gate fails; 2 usage or bad "
+      "input;\n4 nothing is SLOWER and something AMBIGUOUS; 77 the two have no row in common.");
   verb->callback([options, &exit_code] { exit_code = finish_diff(*options); });
 }

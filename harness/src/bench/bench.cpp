@@ -1,6 +1,7 @@
 // Benchmarks: make a problem, gate it, time it, drop it.
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "../replay/child_process.hpp"
 #include "../replay/judge.hpp"
@@ -56,23 +57,6 @@ std::int64_t rows_of(const BenchProblem& problem) {
   return 0;
 }
 
-/// Ascending: the first and the last, and others in between.
-RowNumbers gate_rows(std::int64_t rows, const BenchWork& work, std::uint64_t seed) {
-  const double part = std::min(kGateFlops / std::max(work.flops, 1.0), kGateBytes / work.bytes);
-  const auto wanted = static_cast<std::int64_t>(part * static_cast<double>(rows));
-  const std::int64_t count = std::min(rows, std::max(kLeastGateRows, wanted));
-  RowNumbers chosen;
-  for (std::int64_t i = 0; i < count; ++i) { // one of each of `count` parts
-    const std::int64_t first = i * rows / count, end = (i + 1) * rows / count;
-    const auto offset = static_cast<std::int64_t>((seed + 1) * 0x9E3779B97F4A7C15 *
-                                                      static_cast<std::uint64_t>(i + 1) >>
-                                                  33) %
-                        (end - first);
-    chosen.push_back(i == 0 ? 0 : i == count - 1 ? rows - 1 : first + offset);
-  }
-  return chosen;
-}
-
 class Bench {
 public:
   Bench(const BenchOptions& options, Rules& rules, const BenchSampler& sampler)
@@ -86,13 +70,15 @@ public:
                 optimized::check_configuration(request.operation, options_.configuration);
             !status)
           return bad_input("--configuration: " + status.what());
+    for (const BenchRequest& request : requests) // before hours are spent on those before it
+      if (request.recording.empty()) DSAKIT_TRY(check_problem(request, options_));
     report_.environment = capture_environment();
     const auto device = kernels_.open();
     DSAKIT_TRY(device);
     report_.environment.device = *device;
-    report_.device = on_host()                                         ? "host"
+    report_.device = on_host()                                       ? "host"
                      : options_.device == optimized::DeviceKind::hip ? "hip"
-                                                                       : "cuda";
+                                                                     : "cuda";
     if (on_host()) report_.host_arch = optimized::name(options_.host.arch);
     for (std::size_t i = 0; i < requests.size(); ++i) {
       if (interrupted()) {
@@ -139,8 +125,7 @@ private:
 
   std::string reproduce(const BenchRequest& request) const {
     std::string text = "dsakit bench ";
-    if (!request.recording.empty())
-      text += shell_word(request.recording) + " ";
+    if (!request.recording.empty()) text += shell_word(request.recording) + " ";
     text += "--op " + request.operation;
     std::string shape;
     for (const auto& [name, value] : request.shape)
@@ -178,7 +163,7 @@ private:
   /// does in seconds. Outputs that the kernel gives and nobody recorded count, too.
   Status gate(const BenchProblem& problem, const OperationAdapter& adapter, BenchRow& row) {
     const Operation& operation = problem.data().operation();
-    RecordedOperation kept = problem.tensors;
+    RecordedOperation kept;
     RowNumbers rows;
     row.gate = "whole";
     if (row.rows > 0) {
@@ -189,13 +174,14 @@ private:
       kept = std::move(*some);
     }
     const SomeRows some_rows(adapter, operation, rows);
-    const auto launched =
-        kernels_.run(rows.empty() ? adapter : some_rows, problem.data());
+    const auto launched = kernels_.run(rows.empty() ? adapter : some_rows, problem.data());
     DSAKIT_TRY(launched);
     row.kernel = launched->kernel;
     row.ran = launched->configuration;
     row.problem_class = launched->problem_class;
-    ReferenceRun reference(adapter, {problem.id, problem.contract, kept, problem.config});
+    ReferenceRun reference(adapter,
+                           {problem.id, problem.contract,
+                            rows.empty() ? problem.tensors : std::as_const(kept), problem.config});
     if (problem.recorded) DSAKIT_TRY(time_reference(adapter, reference.data(), row, rows));
     for (const auto& [output, tensor] : launched->outputs) {
       DSAKIT_TRY(judge_output(*launched, output, tensor, reference, row));
@@ -224,10 +210,10 @@ private:
     if (line.verdict == Verdict::pass) return {};
     row.verdict = Verdict::fail;
     row.reason = output + ": " +
-                 (line.reason.empty() ? std::to_string(line.mismatches) + " of " +
-                                            std::to_string(line.elements) +
-                                            " elements are outside gate " + line.gate
-                                      : line.reason);
+                 (line.reason.empty()
+                      ? std::to_string(line.mismatches) + " of " + std::to_string(line.elements) +
+                            " elements are outside gate " + line.gate
+                      : line.reason);
     return {};
   }
 
@@ -240,9 +226,8 @@ private:
       const std::chrono::duration<double, std::micro> time =
           std::chrono::steady_clock::now() - begin;
       // Of all rows: they take equally long, more or less.
-      const double part = rows.empty() ? 1
-                                       : static_cast<double>(row.rows) /
-                                             static_cast<double>(rows.size());
+      const double part =
+          rows.empty() ? 1 : static_cast<double>(row.rows) / static_cast<double>(rows.size());
       times.push_back(time.count() * part);
     }
     row.reference = timing_of(std::move(times));
@@ -254,13 +239,13 @@ private:
       arch_ = options_.host.arch;
       const auto device = optimized::open_device(options_.device, options_.host);
       DSAKIT_TRY(device);
-      return measure(problem, **device, samples(), sampler_);
+      return measure(problem, **device, samples(), options_.copies, sampler_);
     }
     const auto text = run_in_child(
         [&]() -> Result<std::string> {
           const auto device = optimized::open_device(options_.device, options_.host);
           DSAKIT_TRY(device);
-          const auto measured = measure(problem, **device, samples(), sampler_);
+          const auto measured = measure(problem, **device, samples(), options_.copies, sampler_);
           DSAKIT_TRY(measured);
           return std::string(1, static_cast<char>((*device)->arch())) + serialise(*measured);
         },
@@ -279,6 +264,22 @@ private:
 };
 
 } // namespace
+
+std::vector<std::int64_t> gate_rows(std::int64_t rows, const BenchWork& work, std::uint64_t seed) {
+  const double part = std::min(kGateFlops / std::max(work.flops, 1.0), kGateBytes / work.bytes);
+  const auto wanted = static_cast<std::int64_t>(part * static_cast<double>(rows));
+  const std::int64_t count = std::min(rows, std::max(kLeastGateRows, wanted));
+  std::vector<std::int64_t> chosen;
+  for (std::int64_t i = 0; i < count; ++i) { // one of each of `count` parts
+    const std::int64_t first = i * rows / count, end = (i + 1) * rows / count;
+    const auto offset =
+        static_cast<std::int64_t>(
+            (seed + 1) * 0x9E3779B97F4A7C15 * static_cast<std::uint64_t>(i + 1) >> 33) %
+        (end - first);
+    chosen.push_back(i == 0 ? 0 : i == count - 1 ? rows - 1 : first + offset);
+  }
+  return chosen;
+}
 
 std::optional<double> BenchRow::of_limit() const {
   if (!limit || !hot || hot->median_us <= 0) return std::nullopt;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <set>
 
 #include "../import/json.hpp"
@@ -21,7 +22,7 @@ double median_of(std::vector<double> samples) {
 }
 
 /// What names a row: everything that was asked for, and nothing of what came out.
-std::string key_of(const json& row) {
+std::string row_key(const json& row) {
   std::string key = row["operation"].get<std::string>();
   for (const char* part : {"problem", "configuration"})
     if (const auto dims = row.find(part); dims != row.end() && dims->is_object())
@@ -52,16 +53,16 @@ Result<json> read_benchmark(const std::string& name, const std::string& text) {
       const auto timing = row.find(what);
       if (timing == row.end() || timing->is_null()) continue;
       const auto samples = timing->is_object() ? timing->find("samples") : timing->end();
-      const bool numbers =
-          timing->is_object() && samples != timing->end() && samples->is_array() &&
-          !samples->empty() && std::all_of(samples->begin(), samples->end(), [](const json& one) {
-            return one.is_number() && one.get<double>() > 0;
-          });
+      const bool numbers = timing->is_object() && samples != timing->end() && samples->is_array() &&
+                           !samples->empty() &&
+                           std::all_of(samples->begin(), samples->end(), [](const json& one) {
+                             return one.is_number() && one.get<double>() > 0;
+                           });
       if (!numbers)
         return bad_input(where + ": " + what + ".samples: found none, want numbers > 0");
     }
-    if (!keys.insert(key_of(row)).second)
-      return bad_input(where + ": found " + in_quotes(key_of(row)) + " twice, want once");
+    if (!keys.insert(row_key(row)).second)
+      return bad_input(where + ": found " + in_quotes(row_key(row)) + " twice, want once");
   }
   return document;
 }
@@ -69,7 +70,7 @@ Result<json> read_benchmark(const std::string& name, const std::string& text) {
 std::map<std::string, const json*> rows_by_key(const json& document) {
   std::map<std::string, const json*> rows;
   for (const json& row : document["rows"])
-    rows[key_of(row)] = &row;
+    rows[row_key(row)] = &row;
   return rows;
 }
 
@@ -83,7 +84,8 @@ DiffSide side_of(const json& row, const char* what) {
   side.kernel = text_of(row, "kernel");
   side.code_hash = text_of(row, "code_hash");
   side.verdict = text_of(row, "verdict");
-  if (const auto resources = row.find("resources"); resources != row.end() && resources->is_object())
+  if (const auto resources = row.find("resources");
+      resources != row.end() && resources->is_object())
     for (const auto& [name, amount] : resources->items())
       if (amount.is_number_integer()) side.resources[name] = amount.get<std::int64_t>();
   if (const auto timing = row.find(what); timing != row.end() && timing->is_object())
@@ -110,9 +112,8 @@ std::vector<std::string> changed_resources(const DiffSide& base, const DiffSide&
 
 std::string device_of(const json& document) {
   const auto environment = document.find("environment");
-  return environment != document.end() && environment->is_object()
-             ? text_of(*environment, "device")
-             : "";
+  return environment != document.end() && environment->is_object() ? text_of(*environment, "device")
+                                                                   : "";
 }
 
 void compare_rows(BenchDiff& diff, const std::string& key, const json& base, const json& now) {
@@ -131,11 +132,20 @@ void compare_rows(BenchDiff& diff, const std::string& key, const json& base, con
   }
 }
 
-/// The slowest first; then what nobody can say; the rest as it came.
-int weight(const DiffRow& row) {
-  return row.change == BenchChange::slower      ? 0
-         : row.change == BenchChange::ambiguous ? 1
-                                                : 2;
+/// SLOWER first, the slowest before all; then AMBIGUOUS; the rest as it came.
+void order_rows(std::vector<DiffRow>& rows) {
+  std::vector<DiffRow> slower, ambiguous, rest;
+  for (DiffRow& row : rows)
+    (row.change == BenchChange::slower      ? slower
+     : row.change == BenchChange::ambiguous ? ambiguous
+                                            : rest)
+        .push_back(std::move(row));
+  std::sort(slower.begin(), slower.end(),
+            [](const DiffRow& a, const DiffRow& b) { return a.ratio > b.ratio; });
+  rows = std::move(slower);
+  for (auto* others : {&ambiguous, &rest})
+    rows.insert(rows.end(), std::make_move_iterator(others->begin()),
+                std::make_move_iterator(others->end()));
 }
 
 } // namespace
@@ -193,7 +203,7 @@ Result<BenchDiff> diff_benchmark_texts(const std::string& base_name, const std::
   double logarithms = 0;
   std::int64_t hot = 0;
   for (const json& row : (*of_new)["rows"]) {
-    const std::string key = key_of(row);
+    const std::string key = row_key(row);
     const auto found = base_rows.find(key);
     if (found == base_rows.end())
       diff.only_new.push_back(key);
@@ -208,10 +218,7 @@ Result<BenchDiff> diff_benchmark_texts(const std::string& base_name, const std::
       ++hot;
     }
   if (hot > 0) diff.geometric_mean = std::exp(logarithms / static_cast<double>(hot));
-  std::stable_sort(diff.rows.begin(), diff.rows.end(), [](const DiffRow& a, const DiffRow& b) {
-    if (weight(a) != weight(b)) return weight(a) < weight(b);
-    return a.change == BenchChange::slower && a.ratio > b.ratio;
-  });
+  order_rows(diff.rows);
   return diff;
 }
 
@@ -259,7 +266,7 @@ Result<std::string> join_samples(const std::string& name, const std::string& fir
   DSAKIT_TRY(other);
   const auto others = rows_by_key(*other);
   for (json& row : (*joined)["rows"]) {
-    const auto found = others.find(key_of(row));
+    const auto found = others.find(row_key(row));
     if (found == others.end()) continue;
     for (const char* what : {"hot", "cold"}) {
       const DiffSide more = side_of(*found->second, what);

@@ -26,7 +26,7 @@ std::string interval_text(const DiffRow& row) {
   return row.high == 0 ? "-" : percent_change(row.low) + " to " + percent_change(row.high);
 }
 
-std::string joined(const std::vector<std::string>& parts) {
+std::string remarks_text(const std::vector<std::string>& parts) {
   std::string text;
   for (const std::string& part : parts)
     text += (text.empty() ? "" : ", ") + part;
@@ -36,13 +36,18 @@ std::string joined(const std::vector<std::string>& parts) {
 std::vector<std::string> cells_of(const DiffRow& row) {
   std::vector<std::string> remarks = row.changed;
   if (!row.note.empty()) remarks.insert(remarks.begin(), row.note);
-  return {std::string(name(row.change)), row.key,           row.what,
-          duration(middle(row.base.samples)), duration(middle(row.now.samples)),
-          percent_change(row.ratio),          interval_text(row), joined(remarks)};
+  return {std::string(name(row.change)),
+          row.key,
+          row.what,
+          duration(middle(row.base.samples)),
+          duration(middle(row.now.samples)),
+          percent_change(row.ratio),
+          interval_text(row),
+          remarks_text(remarks)};
 }
 
 const std::vector<std::string> kHeader = {"verdict", "row",    "times",    "base",
-                                          "new",     "change", "interval", ""};
+                                          "new",     "change", "interval", "remarks"};
 
 std::int64_t count_of(const BenchDiff& diff, BenchChange change) {
   return std::count_if(diff.rows.begin(), diff.rows.end(),
@@ -51,8 +56,8 @@ std::int64_t count_of(const BenchDiff& diff, BenchChange change) {
 
 std::string summary_of(const BenchDiff& diff) {
   std::string text;
-  for (const BenchChange change : {BenchChange::slower, BenchChange::faster, BenchChange::same,
-                                   BenchChange::ambiguous})
+  for (const BenchChange change :
+       {BenchChange::slower, BenchChange::faster, BenchChange::same, BenchChange::ambiguous})
     text += std::to_string(count_of(diff, change)) + " " + std::string(name(change)) + ", ";
   return text + "geometric mean of the hot times " + percent_change(diff.geometric_mean) +
          ", minimum effect " + percent_change(1 + diff.min_effect).substr(1);
@@ -83,9 +88,9 @@ std::string to_text(const BenchDiff& diff, bool colour) {
     lines.push_back(cells_of(row));
   std::string body = table(lines, "");
   if (colour)
-    for (const auto& [word, code] :
-         {std::pair<std::string, std::string>{"\nSLOWER", "31"}, {"\nFASTER", "32"},
-          {"\nAMBIGUOUS", "33"}})
+    for (const auto& [word, code] : {std::pair<std::string, std::string>{"\nSLOWER", "31"},
+                                     {"\nFASTER", "32"},
+                                     {"\nAMBIGUOUS", "33"}})
       for (std::size_t at = 0; (at = body.find(word, at)) != std::string::npos;) {
         const std::string painted = "\n\033[" + code + "m" + word.substr(1) + "\033[0m";
         body.replace(at, word.size(), painted);

@@ -27,20 +27,21 @@ void for_each_element(std::int64_t n, const Visit& visit) {
 }
 
 /// The codes of 8 times each value of a pool, by the low bits of a hash.
-std::vector<std::uint8_t> codes_of(Fp8Encoding encoding, const Pool& pool, std::uint64_t stream) {
+std::vector<std::uint8_t> codes_of(Fp8Encoding encoding, const ValuePool& pool,
+                                   std::uint64_t stream) {
   std::vector<std::uint8_t> codes(kPool);
   for (std::size_t i = 0; i < codes.size(); ++i)
     codes[i] = reference::encode_fp8_saturating(encoding, 8 * pool.normal(stream, i));
   return codes;
 }
 
-std::uint8_t draw_e8m0(const Pool& pool, std::uint64_t stream, std::int64_t i) {
+std::uint8_t draw_e8m0(const ValuePool& pool, std::uint64_t stream, std::int64_t i) {
   return static_cast<std::uint8_t>(122 + pool.bits(stream, static_cast<std::uint64_t>(i)) % 6);
 }
 
 } // namespace
 
-Pool::Pool(std::uint64_t seed) : seed_(seed), normal_(kPool) {
+ValuePool::ValuePool(std::uint64_t seed) : seed_(seed), normal_(kPool) {
   const Draws draws(seed, 77);
   for (std::size_t i = 0; i < normal_.size(); ++i)
     normal_[i] = static_cast<float>(draws.normal(i));
@@ -48,14 +49,14 @@ Pool::Pool(std::uint64_t seed) : seed_(seed), normal_(kPool) {
 
 /// The finaliser of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
 /// generators", 2014).
-std::uint64_t Pool::bits(std::uint64_t stream, std::uint64_t i) const {
+std::uint64_t ValuePool::bits(std::uint64_t stream, std::uint64_t i) const {
   std::uint64_t z = seed_ * 0x9E3779B97F4A7C15 + (stream << 48) + (i + 1) * 0x9E3779B97F4A7C15;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
   return z ^ (z >> 31);
 }
 
-std::vector<std::int32_t> Pool::permutation(std::uint64_t stream, std::int64_t n) const {
+std::vector<std::int32_t> ValuePool::permutation(std::uint64_t stream, std::int64_t n) const {
   std::vector<std::int32_t> order(static_cast<std::size_t>(n));
   std::iota(order.begin(), order.end(), 0);
   for (std::size_t i = order.size(); i > 1; --i)
@@ -63,7 +64,8 @@ std::vector<std::int32_t> Pool::permutation(std::uint64_t stream, std::int64_t n
   return order;
 }
 
-void fill_values(Tensor& tensor, const Pool& pool, std::uint64_t stream, float scale, float mean) {
+void fill_values(Tensor& tensor, const ValuePool& pool, std::uint64_t stream, float scale,
+                 float mean) {
   const auto value = [&](std::int64_t i) {
     return mean + scale * pool.normal(stream, static_cast<std::uint64_t>(i));
   };
@@ -77,11 +79,12 @@ void fill_values(Tensor& tensor, const Pool& pool, std::uint64_t stream, float s
     });
   case Dtype::float8_e4m3fn:
   case Dtype::float8_e4m3fnuz: {
-    const auto codes = codes_of(
-        tensor.dtype == Dtype::float8_e4m3fn ? Fp8Encoding::e4m3fn : Fp8Encoding::e4m3fnuz, pool,
-        stream);
+    const auto codes =
+        codes_of(tensor.dtype == Dtype::float8_e4m3fn ? Fp8Encoding::e4m3fn : Fp8Encoding::e4m3fnuz,
+                 pool, stream);
     return for_each_element(n, [&](std::int64_t i) {
-      tensor.as<std::uint8_t>()[i] = codes[pool.bits(stream, static_cast<std::uint64_t>(i)) % kPool];
+      tensor.as<std::uint8_t>()[i] =
+          codes[pool.bits(stream, static_cast<std::uint64_t>(i)) % kPool];
     });
   }
   case Dtype::float8_e8m0fnu:
@@ -96,7 +99,7 @@ void fill_values(Tensor& tensor, const Pool& pool, std::uint64_t stream, float s
 }
 
 void fill_index_cache(Tensor& cache, std::int64_t page_size, bool mxfp4, Fp8Encoding encoding,
-                      const Pool& pool, std::uint64_t stream) {
+                      const ValuePool& pool, std::uint64_t stream) {
   const std::int64_t row = cache.shape[1], code_bytes = page_size * (mxfp4 ? 64 : 128);
   const auto codes = codes_of(encoding, pool, stream);
   tbb::parallel_for(std::int64_t{0}, cache.shape[0], [&](std::int64_t page) {
@@ -118,7 +121,8 @@ void fill_index_cache(Tensor& cache, std::int64_t page_size, bool mxfp4, Fp8Enco
   });
 }
 
-void fill_mla_cache(Tensor& cache, Fp8Encoding encoding, const Pool& pool, std::uint64_t stream) {
+void fill_mla_cache(Tensor& cache, Fp8Encoding encoding, const ValuePool& pool,
+                    std::uint64_t stream) {
   constexpr std::int64_t kRecord = 656, kCodes = 512, kScales = 4, kPe = 64;
   const auto codes = codes_of(encoding, pool, stream);
   tbb::parallel_for(std::int64_t{0}, cache.elements() / kRecord, [&](std::int64_t slot) {
@@ -128,7 +132,8 @@ void fill_mla_cache(Tensor& cache, Fp8Encoding encoding, const Pool& pool, std::
       record[i] = codes[pool.bits(stream, first + static_cast<std::uint64_t>(i)) % kPool];
     for (std::int64_t i = 0; i < kScales; ++i) {
       const float scale =
-          0.125F / static_cast<float>(1 + pool.bits(stream + 1, first + static_cast<std::uint64_t>(i)) % 4);
+          0.125F /
+          static_cast<float>(1 + pool.bits(stream + 1, first + static_cast<std::uint64_t>(i)) % 4);
       std::memcpy(record + kCodes + 4 * i, &scale, sizeof scale);
     }
     for (std::int64_t i = 0; i < kPe; ++i) {
@@ -139,7 +144,7 @@ void fill_mla_cache(Tensor& cache, Fp8Encoding encoding, const Pool& pool, std::
   });
 }
 
-void fill_logits(Tensor& logits, const std::string& input, const Pool& pool,
+void fill_logits(Tensor& logits, const std::string& input, const ValuePool& pool,
                  std::uint64_t stream) {
   const std::int64_t columns = logits.shape[1];
   const auto value = [&](std::int64_t i) -> float {
@@ -147,14 +152,13 @@ void fill_logits(Tensor& logits, const std::string& input, const Pool& pool,
     if (input == "narrow") return 1 + 1e-4F * normal;
     if (input == "constant") return 1;
     if (input == "huge") return 1e6F * normal; // beyond what fp16 holds
-    if (input == "sparse") // ReLU of every head gave 0
+    if (input == "sparse")                     // ReLU of every head gave 0
       return pool.bits(stream + 1, static_cast<std::uint64_t>(i)) % 8 == 0 ? normal : 0;
     if (input == "inf_tail" && i % columns >= columns / 2)
       return -std::numeric_limits<float>::infinity();
     return normal;
   };
-  for_each_element(logits.elements(),
-                   [&](std::int64_t i) { logits.as<float>()[i] = value(i); });
+  for_each_element(logits.elements(), [&](std::int64_t i) { logits.as<float>()[i] = value(i); });
   if (input != "sorted") return;
   tbb::parallel_for(std::int64_t{0}, logits.shape[0], [&](std::int64_t row) {
     float* first = logits.as<float>() + row * columns;
@@ -163,7 +167,7 @@ void fill_logits(Tensor& logits, const std::string& input, const Pool& pool,
 }
 
 void fill_positions(Tensor& positions, std::int64_t context, const std::string& sets,
-                    const Pool& pool, std::uint64_t stream) {
+                    const ValuePool& pool, std::uint64_t stream) {
   const std::int64_t k = positions.shape[1], taken = std::min(k, context);
   tbb::parallel_for(std::int64_t{0}, positions.shape[0], [&](std::int64_t row) {
     auto* first = positions.as<std::int32_t>() + row * k;

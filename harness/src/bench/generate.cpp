@@ -14,7 +14,7 @@
 namespace dsakit::harness {
 namespace {
 
-using Extents = std::map<std::string, std::int64_t, std::less<>>;
+using ExtentMap = std::map<std::string, std::int64_t, std::less<>>;
 
 constexpr std::int64_t kPageSize = 64;
 
@@ -69,7 +69,7 @@ public:
     derive_extents();
   }
 
-  Result<BenchProblem> run() {
+  Result<BenchProblem> run(bool with_values) {
     BenchProblem problem;
     problem.id = {0, std::string(operation_.name)};
     problem.contract = contract_;
@@ -88,6 +88,7 @@ public:
             output != "corrected")
           DSAKIT_TRY(form(output, tensors.outputs));
     DSAKIT_TRY(check_memory(problem.id.operation + " by shape", bytes_));
+    if (!with_values) return problem;
     for (auto* side : {&tensors.inputs, &tensors.outputs})
       for (auto& [name, recorded] : *side)
         recorded.tensor = Tensor(recorded.tensor.dtype, recorded.tensor.shape);
@@ -104,7 +105,9 @@ public:
 private:
   std::int64_t extent(std::string_view name) const { return extents_.find(name)->second; }
   bool has_extent(std::string_view name) const { return extents_.contains(name); }
-  std::int64_t pages_of(std::int64_t tokens) const { return (tokens + page_size_ - 1) / page_size_; }
+  std::int64_t pages_of(std::int64_t tokens) const {
+    return (tokens + page_size_ - 1) / page_size_;
+  }
 
   /// What the tensors have beside the dimensions.
   void derive_extents() {
@@ -175,8 +178,7 @@ private:
     auto* ids = tensor.as<std::int32_t>();
     const std::int64_t n = tensor.elements();
     if (name == "weight") {
-      fill_values(tensor, pool_, stream,
-                  1 / std::sqrt(static_cast<float>(tensor.shape[1])));
+      fill_values(tensor, pool_, stream, 1 / std::sqrt(static_cast<float>(tensor.shape[1])));
     } else if (name == "norm_weight") {
       fill_values(tensor, pool_, stream, 0.1F, 1);
     } else if (name == "index_cache") {
@@ -206,8 +208,8 @@ private:
   void fill_scales(Tensor& tensor, std::uint64_t stream) const {
     if (tensor.dtype != Dtype::float32) return fill_values(tensor, pool_, stream);
     for (std::int64_t i = 0; i < tensor.elements(); ++i)
-      tensor.as<float>()[i] = 1.0F / static_cast<float>(
-                                         1 << pool_.bits(stream, static_cast<std::uint64_t>(i)) % 6);
+      tensor.as<float>()[i] =
+          1.0F / static_cast<float>(1 << pool_.bits(stream, static_cast<std::uint64_t>(i)) % 6);
   }
 
   /// The request of a row: requests have equally many rows, as far as that goes.
@@ -242,8 +244,8 @@ private:
       for (std::int64_t i = 0; i < n; ++i)
         if (ids[i] >= 0) {
           const std::int64_t page = request_of(i / k) * columns + ids[i] / page_size_;
-          ids[i] = static_cast<std::int32_t>(
-              order[static_cast<std::size_t>(page)] * page_size_ + ids[i] % page_size_);
+          ids[i] = static_cast<std::int32_t>(order[static_cast<std::size_t>(page)] * page_size_ +
+                                             ids[i] % page_size_);
         }
     } else { // rank_indices [ranks, rows, k]: positions of each rank, which share none
       const std::int64_t ranks = extent("ranks"), k = extent("k"), of_rank = n / ranks;
@@ -259,9 +261,9 @@ private:
     std::int64_t length = context;
     if (dims_.at("lengths") == "uneven") { // from context / 16 up to it
       const std::int64_t least = (context + 15) / 16;
-      length = least + static_cast<std::int64_t>(
-                           pool_.bits(kLengths, static_cast<std::uint64_t>(request)) %
-                           static_cast<std::uint64_t>(context - least + 1));
+      length = least +
+               static_cast<std::int64_t>(pool_.bits(kLengths, static_cast<std::uint64_t>(request)) %
+                                         static_cast<std::uint64_t>(context - least + 1));
     }
     return std::max<std::int64_t>(length - next_n + 1 + row % next_n, 0);
   }
@@ -271,8 +273,8 @@ private:
   const Operation& operation_;
   const BenchDims& dims_;
   ContractValues contract_;
-  Pool pool_;
-  Extents extents_;
+  ValuePool pool_;
+  ExtentMap extents_;
   std::int64_t page_size_ = kPageSize;
   double bytes_ = 0;
 };
@@ -280,7 +282,8 @@ private:
 } // namespace
 
 Result<BenchProblem> generate(const std::string& operation, const BenchDims& shape,
-                              const std::vector<ContractOverride>& overrides, std::uint64_t seed) {
+                              const std::vector<ContractOverride>& overrides, std::uint64_t seed,
+                              bool fill) {
   const auto format = shape.find("format");
   std::string_view which = format != shape.end() ? std::string_view(format->second) : "";
   if (operation == "sparse_attention") which = "fp8_ds_mla";
@@ -297,7 +300,7 @@ Result<BenchProblem> generate(const std::string& operation, const BenchDims& sha
           (std::int64_t{1} << 31))
     return bad_input("dcp_topk_merge: found ranks=" + shape.at("ranks") + " k=" + k->second +
                      ", want a product below 2^31");
-  return Generator(*found, shape, std::move(*contract), seed).run();
+  return Generator(*found, shape, std::move(*contract), seed).run(fill);
 }
 
 } // namespace dsakit::harness

@@ -36,8 +36,7 @@ std::int64_t copies_for(const optimized::Device& device, double bytes) {
   const double cache = last_cache(device);
   if (bytes >= 8 * cache) return 1;
   const auto wanted = static_cast<std::int64_t>(1 + std::ceil(2 * cache / std::max(bytes, 1.0)));
-  return std::min(wanted,
-                  device.kind() == optimized::DeviceKind::host ? kHostCopies : kGpuCopies);
+  return std::min(wanted, device.kind() == optimized::DeviceKind::host ? kHostCopies : kGpuCopies);
 }
 
 /// Passes launches on and notes what is launched.
@@ -185,8 +184,9 @@ double bytes_of(const BenchProblem& problem) {
 }
 
 Result<Measurement> measure(const BenchProblem& problem, optimized::Device& device, int samples,
-                            const BenchSampler& sampler) {
-  Stopwatch stopwatch(problem, copies_for(device, bytes_of(problem)), samples, sampler);
+                            std::int64_t copies, const BenchSampler& sampler) {
+  if (copies == 0) copies = copies_for(device, bytes_of(problem));
+  Stopwatch stopwatch(problem, copies, samples, sampler);
   DSAKIT_TRY(run_deep([&] { return stopwatch.prepare(device); }));
   return std::move(stopwatch.result);
 }

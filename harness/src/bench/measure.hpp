@@ -21,8 +21,9 @@ double bytes_of(const BenchProblem& problem);
 
 /// Hot, and cold: enough copies of all tensors that their turn outruns the device's last cache.
 /// Launches that take less than kGraphBelow_us are timed as graphs of many, where there are graphs.
+/// `copies`: so many instead; 0: enough.
 Result<Measurement> measure(const BenchProblem& problem, optimized::Device& device, int samples,
-                            const BenchSampler& sampler);
+                            std::int64_t copies, const BenchSampler& sampler);
 
 std::string serialise(const Measurement& measurement);
 Measurement parse_measurement(const std::string& text);

@@ -63,11 +63,17 @@ std::string percent_text(const std::optional<double>& part) {
   return text;
 }
 
-/// "12.3 us [12.1, 12.6]"
+/// "12.3 [12.1, 12.6] us"
 std::string timing_text(const std::optional<BenchTiming>& timing) {
   if (!timing) return "-";
-  return duration(timing->median_us) + " [" + duration(timing->q1_us) + ", " +
-         duration(timing->q3_us) + "]";
+  const double median = timing->median_us;
+  const auto& [unit, scale] = median < 1e3   ? std::pair{"us", 1.0}
+                              : median < 1e6 ? std::pair{"ms", 1e3}
+                                             : std::pair{"s", 1e6};
+  char text[96];
+  std::snprintf(text, sizeof text, "%.4g [%.4g, %.4g] %s", median / scale, timing->q1_us / scale,
+                timing->q3_us / scale, unit);
+  return text;
 }
 
 std::string minimum_text(const std::optional<BenchTiming>& timing) {
@@ -79,8 +85,8 @@ std::string per_time(const BenchRow& row, double amount, const char* unit) {
 }
 
 std::vector<std::vector<std::string>> cells(const BenchReport& report) {
-  std::vector<std::vector<std::string>> table = {{"operation", "problem", "kernel", "hot median [q1, q3]",
-                                                  "min", "cold median [q1, q3]", "bytes", "flops",
+  std::vector<std::vector<std::string>> table = {{"operation", "problem", "kernel", "hot [q1, q3]",
+                                                  "min", "cold [q1, q3]", "bytes", "flops",
                                                   "of limit", "result"}};
   for (const BenchRow& row : report.rows)
     table.push_back({row.operation, dims_text(row.problem), row.kernel.empty() ? "-" : row.kernel,
@@ -96,7 +102,7 @@ bool any_graph(const BenchReport& report) {
                      [](const BenchRow& row) { return row.graph; });
 }
 
-std::vector<std::string> notes(const BenchReport& report) {
+std::vector<std::string> bench_notes(const BenchReport& report) {
   std::vector<std::string> lines;
   if (report.device == "host") lines.emplace_back(kHostNote);
   if (any_graph(report)) lines.emplace_back("* below 400 us: replay of a graph of many launches");
@@ -106,7 +112,7 @@ std::vector<std::string> notes(const BenchReport& report) {
 /// What a row has beside its line.
 std::string row_details(const BenchRow& row, bool explain) {
   std::string text;
-  const auto add = [&](const std::string& line) { text += "  " + line + "\n"; };
+  const auto add = [&](const std::string& line) { text += "    " + line + "\n"; };
   if (row.reference && row.hot && row.rows > 0)
     add("rows/s: reference " +
         rate_text(static_cast<double>(row.rows) / row.reference->median_us, "") + ", kernel " +
@@ -128,11 +134,12 @@ std::string row_details(const BenchRow& row, bool explain) {
                   row.limit->compute ? "FLOP/s" : "B/s") +
         ": " + duration(row.limit->time_us));
   if (row.cold)
-    add("cold: " + plural(row.cold->copies, "copy") + " of all tensors in turn, " +
+    add("cold: " + std::to_string(row.cold->copies) +
+        (row.cold->copies == 1 ? " copy" : " copies") + " of all tensors in turn, " +
         plural(static_cast<std::int64_t>(row.cold->samples.size()), "sample") + " of " +
-        plural(row.cold->launches, "launch"));
+        std::to_string(row.cold->launches) + (row.cold->launches == 1 ? " launch" : " launches"));
   for (const auto& [what, amount] : row.resources)
-    text += (what == row.resources.begin()->first ? "  code object: " : ", ") + what + " " +
+    text += (what == row.resources.begin()->first ? "    code object: " : ", ") + what + " " +
             std::to_string(amount);
   return text + (row.resources.empty() ? "" : "\n");
 }
@@ -162,7 +169,7 @@ std::string conclusion(const BenchReport& report) {
   return text + (report.partial ? ", interrupted" : "");
 }
 
-std::string heading(const BenchReport& report) {
+std::string bench_heading(const BenchReport& report) {
   return "dsakit " + report.environment.version + " bench on " + report.environment.device;
 }
 
@@ -216,9 +223,10 @@ std::string to_json(const BenchReport& report) {
   BenchJson document;
   document["schema"] = kBenchSchema;
   document["device"] = report.device;
-  document["host_arch"] = report.host_arch.empty() ? BenchJson(nullptr) : BenchJson(report.host_arch);
+  document["host_arch"] =
+      report.host_arch.empty() ? BenchJson(nullptr) : BenchJson(report.host_arch);
   document["environment"] = environment_json(report.environment);
-  document["notes"] = notes(report);
+  document["notes"] = bench_notes(report);
   document["partial"] = report.partial;
   document["rows"] = BenchJson::array();
   for (const BenchRow& row : report.rows)
@@ -228,21 +236,32 @@ std::string to_json(const BenchReport& report) {
 }
 
 std::string to_csv(const BenchReport& report) {
-  std::string text = "operation,problem,device,kernel,configuration,verdict,graph,hot_median_us,hot_q1_us,"
-                     "hot_q3_us,hot_min_us,cold_median_us,reference_median_us,bytes,flops,limit,"
-                     "of_limit,code_hash\n";
-  const auto median = [](const std::optional<BenchTiming>& timing, double BenchTiming::*member) {
+  std::string text =
+      "operation,problem,device,kernel,configuration,verdict,graph,hot_median_us,hot_q1_us,"
+      "hot_q3_us,hot_min_us,cold_median_us,reference_median_us,bytes,flops,limit,"
+      "of_limit,code_hash\n";
+  const auto median = [](const std::optional<BenchTiming>& timing, double BenchTiming::* member) {
     return csv_number(timing ? std::optional(*timing.*member) : std::nullopt);
   };
   for (const BenchRow& row : report.rows) {
-    const std::vector<std::string> line = {
-        csv_text(row.operation), csv_text(dims_text(row.problem)), report.device, csv_text(row.kernel),
-        csv_text(dims_text(row.configuration)), std::string(name(row.verdict)), row.graph ? "1" : "0",
-        median(row.hot, &BenchTiming::median_us), median(row.hot, &BenchTiming::q1_us),
-        median(row.hot, &BenchTiming::q3_us), median(row.hot, &BenchTiming::min_us),
-        median(row.cold, &BenchTiming::median_us), median(row.reference, &BenchTiming::median_us),
-        csv_number(row.work.bytes), csv_number(row.work.flops),
-        row.limit ? csv_text(row.limit->name) : "", csv_number(row.of_limit()), row.code_hash};
+    const std::vector<std::string> line = {csv_text(row.operation),
+                                           csv_text(dims_text(row.problem)),
+                                           report.device,
+                                           csv_text(row.kernel),
+                                           csv_text(dims_text(row.configuration)),
+                                           std::string(name(row.verdict)),
+                                           row.graph ? "1" : "0",
+                                           median(row.hot, &BenchTiming::median_us),
+                                           median(row.hot, &BenchTiming::q1_us),
+                                           median(row.hot, &BenchTiming::q3_us),
+                                           median(row.hot, &BenchTiming::min_us),
+                                           median(row.cold, &BenchTiming::median_us),
+                                           median(row.reference, &BenchTiming::median_us),
+                                           csv_number(row.work.bytes),
+                                           csv_number(row.work.flops),
+                                           row.limit ? csv_text(row.limit->name) : "",
+                                           csv_number(row.of_limit()),
+                                           row.code_hash};
     for (std::size_t i = 0; i < line.size(); ++i)
       text += (i ? "," : "") + line[i];
     text += "\n";
@@ -251,15 +270,25 @@ std::string to_csv(const BenchReport& report) {
 }
 
 std::string to_text(const BenchReport& report, const BenchText& options) {
-  std::string text = heading(report) + "\n";
-  for (const std::string& note : notes(report))
+  std::string text = bench_heading(report) + "\n";
+  for (const std::string& note : bench_notes(report))
     text += note + "\n";
-  const auto lines = cells(report);
-  // A table of many rows reads row by row: details stand under their row.
-  const std::string body = table(lines, "");
+  // An operation and its kernel are said once, above their rows; details stand under their row.
+  std::vector<std::vector<std::string>> lines = cells(report);
+  for (auto& line : lines)
+    line.erase(line.begin() + 2), line.erase(line.begin());
+  const std::string body = table(lines, "  ");
+  std::string above;
   std::size_t at = 0;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const std::size_t end = body.find('\n', at);
+    if (i > 0) {
+      const BenchRow& row = report.rows[i - 1];
+      const std::string title =
+          row.operation + (row.kernel.empty() ? "" : " (" + row.kernel + ")") + "\n";
+      if (title != above) text += title;
+      above = title;
+    }
     text += body.substr(at, end - at) + "\n";
     if (i > 0) text += row_details(report.rows[i - 1], options.explain);
     at = end + 1;
@@ -268,8 +297,8 @@ std::string to_text(const BenchReport& report, const BenchText& options) {
 }
 
 std::string to_markdown(const BenchReport& report) {
-  std::string text = "### " + heading(report) + "\n\n";
-  for (const std::string& note : notes(report))
+  std::string text = "### " + bench_heading(report) + "\n\n";
+  for (const std::string& note : bench_notes(report))
     text += note + "\n\n";
   bool first = true;
   for (const auto& line : cells(report)) {

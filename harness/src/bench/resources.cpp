@@ -32,7 +32,7 @@ T read_at(const std::byte* data, std::size_t at) {
   return value;
 }
 
-std::size_t padded(std::size_t bytes) {
+std::size_t padded_to_four(std::size_t bytes) {
   return (bytes + 3) / 4 * 4;
 }
 
@@ -46,7 +46,7 @@ nlohmann::json kernels_of(const optimized::CodeObject& object) {
     for (std::size_t at = segment.p_offset;
          at + sizeof(Elf64_Nhdr) <= segment.p_offset + segment.p_filesz;) {
       const auto note = read_at<Elf64_Nhdr>(object.data, at);
-      const std::size_t text = at + sizeof note + padded(note.n_namesz);
+      const std::size_t text = at + sizeof note + padded_to_four(note.n_namesz);
       if (note.n_type == kMetadataNote) {
         const auto* bytes = reinterpret_cast<const std::uint8_t*>(object.data + text);
         const auto metadata =
@@ -54,7 +54,7 @@ nlohmann::json kernels_of(const optimized::CodeObject& object) {
         return metadata.is_object() ? metadata.value("amdhsa.kernels", nlohmann::json::array())
                                     : nlohmann::json::array();
       }
-      at = text + padded(note.n_descsz);
+      at = text + padded_to_four(note.n_descsz);
     }
   }
   return nlohmann::json::array();
@@ -82,8 +82,7 @@ std::map<std::string, std::int64_t> kernel_resources(optimized::Arch arch,
       if (const auto found = kernel.find(key); found != kernel.end())
         most[name] = std::max(most[name], found->get<std::int64_t>());
   });
-  if (most.contains("vgpr_spills"))
-    most["spills"] = most["vgpr_spills"] + most["sgpr_spills"];
+  if (most.contains("vgpr_spills")) most["spills"] = most["vgpr_spills"] + most["sgpr_spills"];
   most.erase("vgpr_spills");
   most.erase("sgpr_spills");
   return most;

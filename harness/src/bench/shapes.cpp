@@ -94,7 +94,7 @@ constexpr Dimension kDimensions[] = {
     {"o_proj", "out", "7168"},
 };
 
-bool is_number(std::string_view values) {
+bool is_number_rule(std::string_view values) {
   return values.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
@@ -108,7 +108,7 @@ std::vector<std::string> alternatives(std::string_view values) {
 
 Status check_value(const Dimension& dimension, const std::string& value) {
   const std::string what = std::string(dimension.operation) + ": " + std::string(dimension.name);
-  if (!is_number(dimension.values)) {
+  if (!is_number_rule(dimension.values)) {
     const auto known = alternatives(dimension.values);
     if (std::find(known.begin(), known.end(), value) != known.end()) return {};
     return bad_input(what + ": found " + in_quotes(value) + ", want " +
@@ -146,7 +146,7 @@ std::vector<std::string> benchable_operations() {
   return names;
 }
 
-std::string joined(const std::vector<std::string>& words) {
+std::string listed(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words)
     text += (text.empty() ? "" : ", ") + word;
@@ -229,7 +229,7 @@ Result<BenchDims> complete_shape(const std::string& operation, const BenchDims& 
   }
   if (known.empty())
     return bad_input("operation: found " + in_quotes(operation) + ", want one of " +
-                     joined(benchable_operations()));
+                     listed(benchable_operations()));
   for (const auto& [name, value] : shape)
     if (!complete.contains(name))
       return bad_input(operation + ": found dimension " + in_quotes(name) + ", want " + known);
@@ -251,13 +251,12 @@ Result<std::vector<BenchRequest>> requests_by_shape(const std::string& operation
   }
   if (requests.empty())
     return bad_input("--op: " + in_quotes(operation) + " matches no operation, want one of " +
-                     joined(benchable_operations()));
+                     listed(benchable_operations()));
   return requests;
 }
 
-Result<std::vector<BenchRequest>> requests_of_recording(const std::string& path,
-                                                        const std::string& operation,
-                                                        std::int64_t tile) {
+Result<std::vector<BenchRequest>>
+requests_of_recording(const std::string& path, const std::string& operation, std::int64_t tile) {
   const auto matches = matcher(operation);
   DSAKIT_TRY(matches);
   const auto reader = RecordingReader::open(path);
@@ -271,7 +270,7 @@ Result<std::vector<BenchRequest>> requests_of_recording(const std::string& path,
   }
   if (requests.empty())
     return bad_input(path + ": holds no operation " + in_quotes(operation) + ", but " +
-                     (known.empty() ? "none that has a kernel" : joined(known)));
+                     (known.empty() ? "none that has a kernel" : listed(known)));
   return requests;
 }
 

@@ -15,20 +15,26 @@ namespace dsakit::harness {
 namespace {
 
 /// What the ids of a tensor count, so that a repetition can have its own.
-enum class Ids : std::uint8_t { none, pages, slots, requests, gathered };
+enum class IdKind : std::uint8_t { none, pages, slots, requests, gathered };
 
-Ids ids_of(const std::string& tensor) {
-  if (tensor == "block_table") return Ids::pages;
-  if (tensor == "slots" || tensor == "compact_slots" || tensor == "slot_mapping") return Ids::slots;
-  if (tensor == "row_request") return Ids::requests;
-  if (tensor == "cu_seq_lens") return Ids::gathered;
-  return Ids::none;
+IdKind id_kind_of(const std::string& tensor) {
+  if (tensor == "block_table") return IdKind::pages;
+  if (tensor == "slots" || tensor == "compact_slots" || tensor == "slot_mapping")
+    return IdKind::slots;
+  if (tensor == "row_request") return IdKind::requests;
+  if (tensor == "cu_seq_lens") return IdKind::gathered;
+  return IdKind::none;
+}
+
+/// Rows of a gather.
+bool repeats_rows(const std::string& tensor) {
+  return tensor.starts_with("k_");
 }
 
 /// Tensors that are whole pages, requests or tokens, which every repetition brings along.
 bool repeats(const std::string& operation, const std::string& tensor) {
   if (tensor == "index_cache" || tensor == "mla_cache" || tensor == "block_table") return true;
-  if (operation == "index_cache_gather") return tensor.starts_with("k_");
+  if (operation == "index_cache_gather") return repeats_rows(tensor);
   return (operation == "index_cache_write" || operation == "mla_cache_write") &&
          (tensor == "index_k" || tensor == "kv_c" || tensor == "k_pe" || tensor == "slot_mapping");
 }
@@ -48,24 +54,25 @@ Tensor repeated(const Tensor& tensor, std::int64_t count) {
 struct Steps {
   std::int64_t pages = 0, slots = 0, requests = 0, gathered = 0;
 
-  std::int64_t of(Ids ids) const {
+  std::int64_t of(IdKind ids) const {
     switch (ids) {
-    case Ids::pages:
+    case IdKind::pages:
       return pages;
-    case Ids::slots:
+    case IdKind::slots:
       return slots;
-    case Ids::requests:
+    case IdKind::requests:
       return requests;
-    case Ids::gathered:
+    case IdKind::gathered:
       return gathered;
-    case Ids::none:
+    case IdKind::none:
       break;
     }
     return 0;
   }
 };
 
-/// Ids that are not negative move by `step` for each `of_one` elements. False where one leaves Int.
+/// IdKind that are not negative move by `step` for each `of_one` elements. False where one leaves
+/// Int.
 template <class Int>
 bool rebase(Tensor& tensor, std::int64_t of_one, std::int64_t step) {
   Int* ids = tensor.as<Int>();
@@ -93,9 +100,10 @@ public:
     for (const auto* side : {&problem_.tensors.inputs, &problem_.tensors.outputs})
       for (const auto& [name, tensor] : *side)
         bytes += static_cast<double>(tensor.tensor.bytes.size()) * static_cast<double>(count_);
-    DSAKIT_TRY(check_memory(problem_.id.operation + ": --tile rows=" + std::to_string(rows_), bytes));
+    DSAKIT_TRY(
+        check_memory(problem_.id.operation + ": --tile rows=" + std::to_string(rows_), bytes));
     DSAKIT_TRY(name_requests(recorded));
-    cut_spare_keys();
+    cut_spare_rows();
     find_steps();
     for (auto* side : {&problem_.tensors.inputs, &problem_.tensors.outputs})
       for (auto& [name, tensor] : *side)
@@ -126,32 +134,42 @@ private:
     return {};
   }
 
-  /// Keys behind the last token belong to none, and would shift those of the next repetition.
-  void cut_spare_keys() {
-    const auto mapping = problem_.tensors.inputs.find("slot_mapping");
-    if (mapping == problem_.tensors.inputs.end()) return;
-    for (const char* name : {"index_k", "kv_c", "k_pe"})
-      if (const auto found = problem_.tensors.inputs.find(name);
-          found != problem_.tensors.inputs.end()) {
-        Tensor& keys = found->second.tensor;
-        const std::int64_t tokens = mapping->second.tensor.shape[0];
-        keys.bytes.resize(keys.bytes.size() / static_cast<std::size_t>(keys.shape[0]) *
-                          static_cast<std::size_t>(tokens));
-        keys.shape[0] = tokens;
-      }
+  static void cut(Tensor& tensor, std::int64_t rows) {
+    if (tensor.shape[0] <= rows) return;
+    tensor.bytes.resize(tensor.bytes.size() / static_cast<std::size_t>(tensor.shape[0]) *
+                        static_cast<std::size_t>(rows));
+    tensor.shape[0] = rows;
+  }
+
+  /// Keys behind the last token, and rows behind the last request of a gather, belong to none, and
+  /// would shift those of the next repetition.
+  void cut_spare_rows() {
+    auto& inputs = problem_.tensors.inputs;
+    if (const auto mapping = inputs.find("slot_mapping"); mapping != inputs.end())
+      for (const char* name : {"index_k", "kv_c", "k_pe"})
+        if (const auto keys = inputs.find(name); keys != inputs.end())
+          cut(keys->second.tensor, mapping->second.tensor.shape[0]);
+    const auto lens = inputs.find("cu_seq_lens");
+    if (lens == inputs.end()) return;
+    const Tensor& ends = lens->second.tensor;
+    for (auto* side : {&inputs, &problem_.tensors.outputs})
+      for (auto& [name, recorded] : *side)
+        if (name == "row_request" || repeats_rows(output_of(name, recorded.attributes)))
+          cut(recorded.tensor, ends.as<std::int32_t>()[ends.elements() - 1]);
   }
 
   void find_steps() {
     const auto& inputs = problem_.tensors.inputs;
     const auto page_size = problem_.contract.find("page_size");
-    const std::int64_t size =
-        page_size == problem_.contract.end() ? 1 : std::strtoll(page_size->second.c_str(), nullptr, 10);
+    const std::int64_t size = page_size == problem_.contract.end()
+                                  ? 1
+                                  : std::strtoll(page_size->second.c_str(), nullptr, 10);
     for (const char* cache : {"index_cache", "mla_cache"})
       if (const auto found = inputs.find(cache); found != inputs.end()) {
         steps_.pages = found->second.tensor.shape[0];
-        steps_.slots = steps_.pages * (found->second.tensor.shape.size() == 3
-                                           ? found->second.tensor.shape[1]
-                                           : size);
+        steps_.slots =
+            steps_.pages *
+            (found->second.tensor.shape.size() == 3 ? found->second.tensor.shape[1] : size);
       }
     if (const auto table = inputs.find("block_table"); table != inputs.end())
       steps_.requests = table->second.tensor.shape[0];
@@ -169,7 +187,7 @@ private:
   }
 
   Status tile_tensor(const std::string& name, Tensor& tensor) {
-    const Ids ids = ids_of(name);
+    const IdKind ids = id_kind_of(name);
     if (name == "cu_seq_lens") return tile_lengths(tensor);
     if (const auto axis = row_axis(operation_, name)) {
       const std::int64_t recorded = tensor.shape[*axis];
@@ -185,14 +203,14 @@ private:
     return move(name, ids, tensor, of_one);
   }
 
-  Status move(const std::string& name, Ids ids, Tensor& tensor, std::int64_t of_one) const {
-    if (ids == Ids::none || of_one == 0) return {};
+  Status move(const std::string& name, IdKind ids, Tensor& tensor, std::int64_t of_one) const {
+    if (ids == IdKind::none || of_one == 0) return {};
     const bool fits = tensor.dtype == Dtype::int64
                           ? rebase<std::int64_t>(tensor, of_one, steps_.of(ids))
                           : rebase<std::int32_t>(tensor, of_one, steps_.of(ids));
     if (fits) return {};
-    return bad_input(problem_.id.operation + ": --tile rows=" + std::to_string(rows_) + ": " + name +
-                     " would leave int32, want fewer rows");
+    return bad_input(problem_.id.operation + ": --tile rows=" + std::to_string(rows_) + ": " +
+                     name + " would leave int32, want fewer rows");
   }
 
   /// [requests + 1]: the ends of each repetition behind those of the one before.
@@ -200,7 +218,7 @@ private:
     const std::vector<std::int32_t> once(tensor.as<std::int32_t>(),
                                          tensor.as<std::int32_t>() + tensor.elements());
     const std::int64_t requests = std::ssize(once) - 1;
-    if (once.back() != steps_.gathered)
+    if (once.back() != steps_.gathered) // fewer rows than tokens
       return bad_input(problem_.id.operation + ": --tile: found " +
                        std::to_string(steps_.gathered) + " gathered rows of " +
                        std::to_string(once.back()) + " tokens, want as many");
@@ -209,9 +227,8 @@ private:
                        ": cu_seq_lens would leave int32, want fewer rows");
     tensor = Tensor(Dtype::int32, {requests * count_ + 1});
     for (std::int64_t i = 0; i < tensor.elements(); ++i)
-      tensor.as<std::int32_t>()[i] =
-          static_cast<std::int32_t>(once[static_cast<std::size_t>(i % requests)] +
-                                    i / requests * steps_.gathered);
+      tensor.as<std::int32_t>()[i] = static_cast<std::int32_t>(
+          once[static_cast<std::size_t>(i % requests)] + i / requests * steps_.gathered);
     return {};
   }
 
@@ -251,8 +268,8 @@ Result<BenchProblem> read_problem(const BenchRequest& request,
   double bytes = 0;
   for (const Side side : {Side::inputs, Side::outputs})
     for (const TensorInfo& info : reader->tensors(problem.id, side))
-      bytes += static_cast<double>(element_count(info.shape)) *
-               static_cast<double>(size_of(info.dtype));
+      bytes +=
+          static_cast<double>(element_count(info.shape)) * static_cast<double>(size_of(info.dtype));
   DSAKIT_TRY(check_memory(request.recording + ": " + request.operation, bytes));
   for (const ContractOverride& o : overrides)
     if (problem.contract.contains(o.key)) problem.contract[o.key] = o.value;
@@ -284,6 +301,12 @@ Status check_memory(const std::string& what, double bytes) {
 
 Status tile(BenchProblem& problem, std::int64_t rows) {
   return Tiler(problem, rows).run();
+}
+
+Status check_problem(const BenchRequest& request, const BenchOptions& options) {
+  const auto problem =
+      generate(request.operation, request.shape, options.overrides, options.seed, false);
+  return problem || problem.status().code() != Code::bad_input ? Status{} : problem.status();
 }
 
 Result<BenchProblem> make_problem(const BenchRequest& request, const BenchOptions& options) {

@@ -47,8 +47,8 @@ double positive(const Tensor& lengths) {
 double valid(const Tensor& ids) {
   double count = 0;
   for (std::int64_t i = 0; i < ids.elements(); ++i)
-    count += ids.dtype == Dtype::int64 ? ids.as<std::int64_t>()[i] >= 0
-                                       : ids.as<std::int32_t>()[i] >= 0;
+    count +=
+        ids.dtype == Dtype::int64 ? ids.as<std::int64_t>()[i] >= 0 : ids.as<std::int32_t>()[i] >= 0;
   return count;
 }
 
@@ -101,7 +101,8 @@ bool add_touched(Sum& sum, const BenchProblem& problem, const std::string& name,
             index_record(problem));
   } else if (name == "mla_cache" && op == "sparse_attention") {
     const Tensor& cache = problem.tensors.inputs.at("mla_cache").tensor;
-    sum.add("selected records, none twice in a row", valid(problem.tensors.inputs.at("slots").tensor),
+    sum.add("selected records, none twice in a row",
+            valid(problem.tensors.inputs.at("slots").tensor),
             cache.shape.size() == 3 ? kMlaRecord : 2 * kMlaQuery);
   } else if (name == "index_cache" || name == "mla_cache") { // written
     if (output)
@@ -113,7 +114,7 @@ bool add_touched(Sum& sum, const BenchProblem& problem, const std::string& name,
   return true;
 }
 
-double last(const Tensor& tensor) {
+double last_extent(const Tensor& tensor) {
   return static_cast<double>(tensor.shape.back());
 }
 
@@ -123,8 +124,8 @@ Sum flops_of(const BenchProblem& problem) {
   Sum sum;
   if (op == "index_logits_prefill" || op == "index_logits_decode") {
     const auto q = inputs.contains("index_q_fp8") ? "index_q_fp8" : "index_q_packed";
-    sum.add("scores times heads", scored(problem) * static_cast<double>(inputs.at(q).tensor.shape[1]),
-            2 * kHeadDim);
+    sum.add("scores times heads",
+            scored(problem) * static_cast<double>(inputs.at(q).tensor.shape[1]), 2 * kHeadDim);
   } else if (op == "sparse_attention") {
     sum.add("selected records times heads",
             valid(inputs.at("slots").tensor) *
@@ -135,30 +136,30 @@ Sum flops_of(const BenchProblem& problem) {
     const Tensor& weight = inputs.at("weight").tensor;
     // Half of the rows of kv_b_proj are this product's.
     sum.add("rows", static_cast<double>(x.shape[0]),
-            static_cast<double>(weight.shape[0]) * last(weight));
+            static_cast<double>(weight.shape[0]) * last_extent(weight));
   } else if (const auto weight = inputs.find("weight"); weight != inputs.end()) {
     const Tensor& y = problem.tensors.outputs.begin()->second.tensor;
-    sum.add("outputs", static_cast<double>(y.elements()), 2 * last(weight->second.tensor));
+    sum.add("outputs", static_cast<double>(y.elements()), 2 * last_extent(weight->second.tensor));
   }
   return sum;
 }
 
 /// Rates of one device: GB/s, and TFLOP/s of its matrix units; 0: it has none of that kind.
-struct Device {
+struct KnownDevice {
   std::string_view part; ///< of its description
   std::string_view source;
   double GBps, bf16, fp8, fp4;
 };
 
 // Measured: docs/bench.md says how. Datasheet: dense peaks, which no kernel reaches.
-constexpr Device kDevices[] = {
+constexpr KnownDevice kKnownDevices[] = {
     {"H200", "H200, measured", 4210, 747, 1303, 0},
     {"MI300X", "MI300X, datasheet", 5300, 1307, 2615, 0},
     {"MI355X", "MI355X, datasheet", 8000, 2517, 5033, 10066},
 };
 
 /// The matrix rate that the operation's operands run at.
-std::pair<std::string, double> matrix_rate(const BenchProblem& problem, const Device& device) {
+std::pair<std::string, double> matrix_rate(const BenchProblem& problem, const KnownDevice& device) {
   const bool logits = problem.id.operation.starts_with("index_logits");
   if (!logits) return {"bf16", device.bf16};
   if (problem.data().operation().format == "mxfp4" && device.fp4 > 0) return {"fp4", device.fp4};
@@ -182,7 +183,7 @@ BenchWork work_of(const BenchProblem& problem) {
 
 std::optional<BenchLimit> limit_of(const BenchProblem& problem, const BenchWork& work,
                                    const std::string& device) {
-  for (const Device& known : kDevices) {
+  for (const KnownDevice& known : kKnownDevices) {
     if (device.find(known.part) == std::string::npos) continue;
     const auto [matrix, rate] = matrix_rate(problem, known);
     const double copy_us = work.bytes / known.GBps * 1e-3;

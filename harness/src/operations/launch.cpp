@@ -132,7 +132,8 @@ Result<KernelRun> project(const OperationData& data, optimized::Device& device,
                      data.configuration.begin()->first);
   KernelRun run;
   run.kernel = device.projection_library();
-  DSAKIT_TRY(launch_ready(data.observer, device, run, [&](void*) { return device.project(params); }));
+  DSAKIT_TRY(
+      launch_ready(data.observer, device, run, [&](void*) { return device.project(params); }));
   return run;
 }
 

@@ -14,10 +14,10 @@ namespace dsakit::harness {
 namespace {
 
 /// One level at work: the lines of its outputs.
-class Level {
+class BitsLevel {
 public:
-  Level(const std::string& level, const OperationData& data, const KernelRun& first,
-        const std::function<ReportLine()>& new_line)
+  BitsLevel(const std::string& level, const OperationData& data, const KernelRun& first,
+            const std::function<ReportLine()>& new_line)
       : data_(data) {
     for (const auto& [output, tensor] : first.outputs) {
       ReportLine line = new_line();
@@ -80,11 +80,11 @@ std::int64_t independent_rows(const Operation& operation, const KernelRun& run) 
   return 0;
 }
 
-void say_failure(Level& level, const Status& status, const std::string& what) {
+void say_failure(BitsLevel& level, const Status& status, const std::string& what) {
   level.stop(Verdict::error, what + ": " + status.what());
 }
 
-Status compare_runs(Level& level, int runs, const OperationAdapter& adapter,
+Status compare_runs(BitsLevel& level, int runs, const OperationAdapter& adapter,
                     const OperationData& data, const KernelRun& first,
                     const KernelRunner& kernels) {
   for (int i = 1; i < runs; ++i) {
@@ -100,7 +100,7 @@ Status compare_runs(Level& level, int runs, const OperationAdapter& adapter,
   return {};
 }
 
-Status compare_rows_alone(Level& level, int count, const OperationAdapter& adapter,
+Status compare_rows_alone(BitsLevel& level, int count, const OperationAdapter& adapter,
                           const OperationData& data, const KernelRun& first,
                           const KernelRunner& kernels) {
   const Operation& operation = data.operation();
@@ -154,17 +154,17 @@ Status check_determinism(const Determinism& wanted, const OperationAdapter& adap
                          const KernelRunner& kernels, const std::function<ReportLine()>& new_line,
                          std::vector<ReportLine>& lines) {
   if (wanted.run) {
-    Level level("run", data, first, new_line);
+    BitsLevel level("run", data, first, new_line);
     DSAKIT_TRY(compare_runs(level, wanted.count, adapter, data, first, kernels));
     level.give(lines);
   }
   if (wanted.batch) {
-    Level level("batch", data, first, new_line);
+    BitsLevel level("batch", data, first, new_line);
     DSAKIT_TRY(compare_rows_alone(level, wanted.count, adapter, data, first, kernels));
     level.give(lines);
   }
   if (wanted.split) {
-    Level level("split", data, first, new_line);
+    BitsLevel level("split", data, first, new_line);
     level.stop(Verdict::skipped, data.id.operation == "sparse_attention"
                                      ? "not claimed: the bits depend on the number of splits"
                                      : "not claimed: its kernels split no row");

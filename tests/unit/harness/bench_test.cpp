@@ -1,7 +1,8 @@
 #include "dsakit/harness/bench.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <functional>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -39,8 +40,7 @@ BenchRequest request(const std::string& operation, const BenchDims& shape) {
   return {operation, complete ? *complete : BenchDims{}, "", 0, 0};
 }
 
-BenchProblem problem(const std::string& operation, const BenchDims& shape,
-                     std::uint64_t seed = 0) {
+BenchProblem problem(const std::string& operation, const BenchDims& shape, std::uint64_t seed = 0) {
   auto made = generate(operation, request(operation, shape).shape, {}, seed);
   EXPECT_TRUE(made) << made.status().what();
   return made ? std::move(*made) : BenchProblem{};
@@ -86,7 +86,8 @@ TEST(BenchShape, ValuesAreAFunctionOfTheSeed) {
 
 TEST(BenchShape, HardInputsAreWhatTheyAreCalled) {
   const auto logits = [](const std::string& input) {
-    const auto made = problem("topk", {{"rows", "1"}, {"keys", "1000"}, {"k", "8"}, {"input", input}});
+    const auto made =
+        problem("topk", {{"rows", "1"}, {"keys", "1000"}, {"k", "8"}, {"input", input}});
     const auto* values = made.tensors.inputs.at("logits").tensor.as<float>();
     return std::vector<float>(values, values + 1000);
   };
@@ -118,8 +119,8 @@ TEST(BenchShape, UnevenLengthsReachFromASixteenthToTheContext) {
 
 TEST(BenchShape, IndexSetsAreDistinctAndLocalOnesAreTheLast) {
   const auto positions = [](const std::string& sets) {
-    const auto made = problem(
-        "topk_slots", {{"rows", "20"}, {"context", "700"}, {"k", "600"}, {"sets", sets}});
+    const auto made =
+        problem("topk_slots", {{"rows", "20"}, {"context", "700"}, {"k", "600"}, {"sets", sets}});
     const Tensor& ids = made.tensors.inputs.at("topk_indices").tensor;
     return std::vector<std::int32_t>(ids.as<std::int32_t>(), ids.as<std::int32_t>() + 20 * 600);
   };
@@ -139,7 +140,8 @@ TEST(BenchShape, IndexSetsAreDistinctAndLocalOnesAreTheLast) {
 }
 
 TEST(BenchShape, AProblemThatDoesNotFitIsRefusedBeforeItIsMade) {
-  const auto made = generate("topk", request("topk", {{"rows", "1000000"}, {"keys", "1000000"}}).shape, {}, 0);
+  const auto made =
+      generate("topk", request("topk", {{"rows", "1000000"}, {"keys", "1000000"}}).shape, {}, 0);
   ASSERT_FALSE(made);
   EXPECT_EQ(made.status().code(), Code::bad_input);
   EXPECT_NE(made.status().what().find("found tensors of 40"), std::string::npos)
@@ -152,8 +154,9 @@ TEST(BenchWorkTest, BytesAndFlopsAreCountedAsTheirFormulasSay) {
   EXPECT_EQ(topk.flops, 0);
   EXPECT_NE(topk.bytes_formula.find("logits inside their rows 200 x 4"), std::string::npos);
 
-  const auto decode = work_of(problem(
-      "index_logits_decode", {{"requests", "2"}, {"context", "128"}, {"heads", "3"}, {"next_n", "2"}}));
+  const auto decode =
+      work_of(problem("index_logits_decode",
+                      {{"requests", "2"}, {"context", "128"}, {"heads", "3"}, {"next_n", "2"}}));
   const double scored = 2 * (127 + 128);
   EXPECT_EQ(decode.flops, scored * 3 * 2 * 128);
   EXPECT_EQ(decode.bytes, 4 * 3 * 128.0     // queries
@@ -163,8 +166,8 @@ TEST(BenchWorkTest, BytesAndFlopsAreCountedAsTheirFormulasSay) {
                               + 256 * 132.0 // keys, once a request
                               + scored * 4);
 
-  const auto attention = work_of(problem(
-      "sparse_attention", {{"rows", "2"}, {"context", "64"}, {"heads", "4"}, {"k", "10"}}));
+  const auto attention = work_of(
+      problem("sparse_attention", {{"rows", "2"}, {"context", "64"}, {"heads", "4"}, {"k", "10"}}));
   EXPECT_EQ(attention.flops, 2 * 10 * 4 * 2.0 * (576 + 512));
   EXPECT_EQ(attention.bytes, 20 * 656.0 + 2 * 4 * 576 * 2 + 20 * 4 + 2 * 4 * 512 * 2 + 2 * 4 * 4);
 
@@ -173,7 +176,8 @@ TEST(BenchWorkTest, BytesAndFlopsAreCountedAsTheirFormulasSay) {
 }
 
 TEST(BenchWorkTest, TheLimitIsTheRateThatTakesLongest) {
-  const auto prefill = problem("index_logits_prefill", {{"rows", "64"}, {"keys", "512"}, {"heads", "64"}});
+  const auto prefill =
+      problem("index_logits_prefill", {{"rows", "64"}, {"keys", "512"}, {"heads", "64"}});
   const BenchWork work = {4210e3, 1303e6 * 3, "", ""}; // 1 us of bytes, 3 us of fp8
   const auto limit = limit_of(prefill, work, "NVIDIA H200");
   ASSERT_TRUE(limit);
@@ -215,10 +219,10 @@ TEST(BenchTest, AKernelWhoseGateFailsIsNeverTimed) {
   Counting counting;
   Rules rules = Rules::built_in();
   ASSERT_TRUE(rules.add_override("index_logits_decode/logits=exact")); // fp32 sums are not
-  const auto report =
-      bench({}, {request("index_logits_decode", {{"requests", "2"}, {"context", "64"}}),
-                 request("topk", {{"rows", "2"}, {"keys", "64"}, {"k", "8"}})},
-            rules, counting.sampler());
+  const auto report = bench({},
+                            {request("index_logits_decode", {{"requests", "2"}, {"context", "64"}}),
+                             request("topk", {{"rows", "2"}, {"keys", "64"}, {"k", "8"}})},
+                            rules, counting.sampler());
   ASSERT_TRUE(report) << report.status().what();
   ASSERT_EQ(report->rows.size(), 2u);
   EXPECT_EQ(report->rows[0].verdict, Verdict::fail);
@@ -231,17 +235,18 @@ TEST(BenchTest, AKernelWhoseGateFailsIsNeverTimed) {
 }
 
 TEST(BenchTest, OfManyRowsTheGateTakesSomeWithTheFirstAndTheLast) {
-  Counting counting;
-  Rules rules = Rules::built_in();
-  BenchOptions options;
-  options.samples = 1;
-  const auto report = bench(options, {request("index_weights_fold", {{"rows", "20000"}, {"heads", "500"}})},
-                            rules, counting.sampler());
-  ASSERT_TRUE(report) << report.status().what();
-  const BenchRow& row = report->rows.at(0);
-  EXPECT_EQ(row.verdict, Verdict::pass) << row.reason;
-  EXPECT_NE(row.gate.find(" of 20000 rows"), std::string::npos);
-  EXPECT_NE(row.gate, "20000 of 20000 rows");
+  for (const std::uint64_t seed : {0, 1, 2}) {
+    const auto rows = gate_rows(4096, {1e6, 4e11, "", ""}, seed); // a hundredth of the work fits
+    ASSERT_EQ(rows.size(), 40u);
+    EXPECT_EQ(rows.front(), 0);
+    EXPECT_EQ(rows.back(), 4095);
+    EXPECT_EQ(std::adjacent_find(rows.begin(), rows.end(), std::greater_equal<>()), rows.end());
+  }
+  EXPECT_NE(gate_rows(4096, {1e6, 4e11, "", ""}, 1), gate_rows(4096, {1e6, 4e11, "", ""}, 2));
+  EXPECT_EQ(gate_rows(4096, {64e9, 1, "", ""}, 0).size(), 4u);
+  EXPECT_EQ(gate_rows(3, {64e9, 1e15, "", ""}, 0), (std::vector<std::int64_t>{0, 1, 2}));
+  EXPECT_EQ(gate_rows(1, {8, 0, "", ""}, 0), (std::vector<std::int64_t>{0}));
+  EXPECT_EQ(gate_rows(100, {1e6, 0, "", ""}, 0).size(), 100u);
 }
 
 TEST(BenchTest, AConfigurationThatNoKernelListsIsRefused) {
@@ -324,10 +329,28 @@ TEST_F(BenchTile, RepetitionsPointToPagesOfTheirOwn) {
                                      tensor.as<std::int32_t>() + tensor.elements());
   };
   EXPECT_EQ(ids("row_request"), (std::vector<std::int32_t>{0, 1, 1, 2, 3, 3, 4}));
-  EXPECT_EQ(ids("block_table"),
-            (std::vector<std::int32_t>{1, 3, 2, 0, 5, 7, 6, 4, 9, 11, 10, 8}));
+  EXPECT_EQ(ids("block_table"), (std::vector<std::int32_t>{1, 3, 2, 0, 5, 7, 6, 4, 9, 11, 10, 8}));
   EXPECT_EQ(tiled->dims.at("tile"), "7");
   EXPECT_EQ(tiled->dims.at("recording"), "tiny.h5");
+}
+
+TEST_F(BenchTile, RowsOfNoRequestDoNotShiftTheNextRepetition) {
+  testing::TinyRecording recording = testing::tiny_recording();
+  auto& gather = recording.operations.at("index_cache_gather");
+  for (const char* name : {"k_fp8", "k_scale"}) { // two rows more than the requests have tokens
+    Tensor& rows = gather.outputs.at(name).tensor;
+    rows.bytes.resize(rows.bytes.size() / 5 * 7);
+    rows.shape[0] = 7;
+  }
+  recording.write(path("tiny.h5"));
+  const auto requests = requests_of_recording(path("tiny.h5"), "index_cache_gather", 10);
+  ASSERT_TRUE(requests) << requests.status().what();
+  const auto tiled = make_problem(requests->at(0), {});
+  ASSERT_TRUE(tiled) << tiled.status().what();
+  const Tensor& ends = tiled->tensors.inputs.at("cu_seq_lens").tensor;
+  EXPECT_EQ(std::vector<std::int32_t>(ends.as<std::int32_t>(), ends.as<std::int32_t>() + 5),
+            (std::vector<std::int32_t>{0, 2, 5, 7, 10}));
+  EXPECT_EQ(tiled->tensors.outputs.at("k_fp8").tensor.shape, (Shape{10, 128}));
 }
 
 TEST_F(BenchTile, ARecordingIsTimedWithItsReference) {
@@ -350,9 +373,9 @@ TEST_F(BenchTile, AnOperationThatTheFileHasNotIsNamed) {
   testing::tiny_recording().write(path("tiny.h5"));
   const auto requests = requests_of_recording(path("tiny.h5"), "topk", 0);
   ASSERT_FALSE(requests);
-  EXPECT_EQ(requests.status().what(),
-            path("tiny.h5") + ": holds no operation 'topk', but index_cache_write, "
-                              "index_cache_gather, index_logits_decode");
+  EXPECT_EQ(requests.status().what(), path("tiny.h5") +
+                                          ": holds no operation 'topk', but index_cache_write, "
+                                          "index_cache_gather, index_logits_decode");
 }
 
 TEST(BenchResources, ACodeObjectSaysWhatItsKernelsNeed) {
@@ -360,7 +383,7 @@ TEST(BenchResources, ACodeObjectSaysWhatItsKernelsNeed) {
   const auto made = problem("topk", {{"rows", "1"}, {"keys", "64"}, {"k", "8"}});
   const auto device = optimized::open_device(optimized::DeviceKind::host);
   ASSERT_TRUE(device);
-  const auto measured = measure(made, **device, 2, counting.sampler());
+  const auto measured = measure(made, **device, 2, 0, counting.sampler());
   ASSERT_TRUE(measured) << measured.status().what();
   ASSERT_FALSE(measured->symbols.empty());
   const auto resources = kernel_resources(optimized::Arch::gfx942, measured->symbols);
@@ -368,7 +391,8 @@ TEST(BenchResources, ACodeObjectSaysWhatItsKernelsNeed) {
   EXPECT_GT(resources.at("vgprs"), 0);
   EXPECT_EQ(resources.at("spills"), 0);
   EXPECT_GT(resources.at("lds"), 0);
-  const auto hash = code_hash(optimized::DeviceKind::hip, optimized::Arch::gfx942, measured->symbols);
+  const auto hash =
+      code_hash(optimized::DeviceKind::hip, optimized::Arch::gfx942, measured->symbols);
   ASSERT_TRUE(hash);
   EXPECT_EQ(hash->size(), 64u);
   EXPECT_TRUE(kernel_resources(optimized::Arch::gfx942, {"no_such_kernel"}).empty());

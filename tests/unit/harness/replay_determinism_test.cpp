@@ -43,8 +43,7 @@ public:
   Result<KernelRun> run(const OperationData& data, optimized::Device&) const override {
     const std::int64_t rows = data.input("row_lens").elements();
     Tensor logits(Dtype::float32, {rows, 5});
-    logits.as<float>()[5 * (rows - 1) + 3] =
-        static_cast<float>(by_rows_ ? rows : ++runs_);
+    logits.as<float>()[5 * (rows - 1) + 3] = static_cast<float>(by_rows_ ? rows : ++runs_);
     KernelRun result;
     result.kernel = "fickle";
     result.outputs["logits"] = std::move(logits);
@@ -67,8 +66,9 @@ std::vector<ReportLine> lines_of(bool by_rows) {
   const auto first = kernels.run(adapter, data);
   EXPECT_TRUE(first);
   std::vector<ReportLine> lines;
-  EXPECT_TRUE(check_determinism({.run = true, .batch = true, .count = 2}, adapter, data, *first,
-                                kernels, [] { return ReportLine(); }, lines));
+  EXPECT_TRUE(check_determinism(
+      {.run = true, .batch = true, .count = 2}, adapter, data, *first, kernels,
+      [] { return ReportLine(); }, lines));
   EXPECT_EQ(lines.size(), 2u);
   return lines;
 }

@@ -37,9 +37,8 @@ struct BenchRequest {
 Result<std::vector<BenchRequest>> requests_by_shape(const std::string& operation,
                                                     const std::string& shape);
 /// Every operation of a recording that has a kernel and whose name REGEX matches; "": all.
-Result<std::vector<BenchRequest>> requests_of_recording(const std::string& path,
-                                                        const std::string& operation,
-                                                        std::int64_t tile);
+Result<std::vector<BenchRequest>>
+requests_of_recording(const std::string& path, const std::string& operation, std::int64_t tile);
 /// The problems of a dsakit.axes/1 file, lists of values multiplied out; `operation` as above.
 Result<std::vector<BenchRequest>> requests_of_axes(const std::string& path,
                                                    const std::string& operation);
@@ -57,6 +56,7 @@ struct BenchOptions {
   std::vector<ContractOverride> overrides;
   optimized::Configuration configuration; ///< of the kernels; empty: as dispatch chooses
   int samples = 0;         ///< of each time; 0: kGpuSamples, on host lanes kHostSamples
+  std::int64_t copies = 0; ///< of all tensors, for cold times; 0: as many as outrun the last cache
   int time_limit_s = 60;   ///< of each launch and of each timing on a GPU
   std::uint64_t seed = 0;  ///< of problems by shape, and of the rows that the gate takes
   std::string repeat;      ///< options of the command that does a row again
@@ -95,10 +95,10 @@ struct BenchLimit {
 struct BenchRow {
   std::string operation, kernel;
   BenchDims problem;
-  BenchDims configuration;      ///< that was asked for
-  optimized::Configuration ran; ///< all that may be tuned of the kernel, as it ran
-  std::string problem_class;    ///< of tuned choices; empty where nothing may be tuned
-  std::string code_hash; ///< sha256 of what holds the kernel's code
+  BenchDims configuration;         ///< that was asked for
+  optimized::Configuration ran;    ///< all that may be tuned of the kernel, as it ran
+  std::string problem_class;       ///< of tuned choices; empty where nothing may be tuned
+  std::string code_hash;           ///< sha256 of what holds the kernel's code
   Verdict verdict = Verdict::pass; ///< pass | fail | unsupported | error
   std::string reason;
   std::string gate;      ///< "64 of 4096 rows"; empty: was not reached
