@@ -333,6 +333,7 @@ TEST_F(SweepTest, TheBudgetEndsItAndCtrlCToo) {
   interrupted = false;
   ::unsetenv("STAND_IN_NAP");
   EXPECT_EQ(swept(space).left, 0);
+  ASSERT_FALSE(progress.empty());
   EXPECT_EQ(progress.back(), 1.0);
   expect_all_once(space);
 }
