@@ -28,7 +28,7 @@ std::string listed(const Range& range, const NameOf& name_of) {
 }
 
 /// The member `key`, a text of at most a line.
-Result<std::string> text_of(const Json& entry, const char* key) {
+Result<std::string> tuned_text(const Json& entry, const char* key) {
   const auto found = entry.find(key);
   if (found == entry.end() || !found->is_string())
     return bad_input(std::string(key) + ": found no text, want one");
@@ -61,7 +61,7 @@ Result<TunedChoice> parse_choice(const Json& entry) {
   TunedChoice choice;
   std::string* texts[] = {&choice.device, &choice.operation, &choice.kernel, &choice.problem_class};
   for (std::size_t i = 0; i < std::size(kMembers); ++i) {
-    auto text = text_of(entry, kMembers[i]);
+    auto text = tuned_text(entry, kMembers[i]);
     DSAKIT_TRY(text);
     *texts[i] = std::move(*text);
   }
@@ -84,7 +84,7 @@ Result<TunedChoice> parse_choice(const Json& entry) {
   return choice;
 }
 
-Result<TunedChoices> read_all(const std::string& path) {
+Result<TunedChoices> read_tuned(const std::string& path) {
   TunedChoices all;
   const auto add = [&](const std::string& source, const std::string& text) -> Status {
     auto choices = parse_tuned(source, text);
@@ -140,7 +140,7 @@ Result<std::shared_ptr<const TunedChoices>> tuned_choices() {
   const std::string path = variable ? variable : "";
   const std::lock_guard lock(mutex);
   if (const auto found = read.find(path); found != read.end()) return found->second;
-  auto choices = read_all(path);
+  auto choices = read_tuned(path);
   Result<std::shared_ptr<const TunedChoices>> result =
       choices ? Result<std::shared_ptr<const TunedChoices>>(
                     std::make_shared<const TunedChoices>(std::move(*choices)))

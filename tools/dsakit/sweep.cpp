@@ -50,7 +50,7 @@ double seconds_of(const std::string& text) {
   return std::stod(parts[1]) * unit;
 }
 
-Status read_options(SweepVerb& verb) {
+Status read_sweep_options(SweepVerb& verb) {
   std::smatch parts;
   if (!std::regex_match(verb.shard, parts, std::regex("([0-9]{1,9})/([0-9]{1,9})")) ||
       std::stoll(parts[1]) < 1 || std::stoll(parts[1]) > std::stoll(parts[2]))
@@ -75,7 +75,7 @@ std::vector<std::string> bench_command(const SweepVerb& verb) {
   return command;
 }
 
-int say(const harness::SweepSummary& summary, const SweepVerb& verb) {
+int say_swept(const harness::SweepSummary& summary, const SweepVerb& verb) {
   for (const harness::SweepBest& best : summary.best) {
     std::printf("%s: %s, %.1f us", best.problem.c_str(),
                 optimized::configuration_text(best.configuration).c_str(), best.median_us);
@@ -98,7 +98,7 @@ int say(const harness::SweepSummary& summary, const SweepVerb& verb) {
 }
 
 int run_sweep(SweepVerb& verb) {
-  if (const Status status = read_options(verb); !status) return sweep_failed(status);
+  if (const Status status = read_sweep_options(verb); !status) return sweep_failed(status);
   const auto space = harness::read_sweep_space(verb.space);
   if (!space) return sweep_failed(space.status());
   DeviceOptions device;
@@ -115,7 +115,7 @@ int run_sweep(SweepVerb& verb) {
     verb.options.progress = bar.progress();
     summary = harness::sweep(*space, verb.options);
   }
-  return summary ? say(*summary, verb) : sweep_failed(summary.status());
+  return summary ? say_swept(*summary, verb) : sweep_failed(summary.status());
 }
 
 int run_merge(const SweepFiles& files) {

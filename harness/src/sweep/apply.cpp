@@ -27,30 +27,30 @@ struct SweepTimes {
   double of(const json& line, const char* which) const { return line[name][which].get<double>(); }
 };
 
-std::string percent(double share) {
+std::string share_text(double share) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f %%", 100 * share);
   return text;
 }
 
 /// Empty where the best is kept.
-std::string why_not(const SweptProblem& problem, const SweepTimes& times, double min_effect) {
+std::string why_not_kept(const SweptProblem& problem, const SweepTimes& times, double min_effect) {
   if (!problem.standard) return "its default was not timed";
   const double gain =
       1 - times.of(*problem.best, "median_us") / times.of(*problem.standard, "median_us");
   if (gain < min_effect)
-    return "found a gain of " + percent(gain) + ", want at least " + percent(min_effect);
+    return "found a gain of " + share_text(gain) + ", want at least " + share_text(min_effect);
   if (times.of(*problem.best, "q3_us") >= times.of(*problem.standard, "q1_us"))
     return "its quartiles reach into the default's: noise";
   return "";
 }
 
 /// By device, operation, kernel and class; of several builds the lines of the last one in the file.
-Result<std::vector<SweptProblem>> group(const std::vector<json>& lines, const SweepTimes& times,
-                                        const std::string& path) {
+Result<std::vector<SweptProblem>> swept_problems(const std::vector<json>& lines,
+                                                 const SweepTimes& times, const std::string& path) {
   std::vector<SweptProblem> groups;
   for (const json& line : lines) {
-    if (median_of(line) == 0) continue;
+    if (hot_median(line) == 0) continue;
     for (const char* key : {"operation", "kernel", "problem_class"})
       if (!line.contains(key) || !line[key].is_string())
         return bad_input(path + ": " + line["key"].get<std::string>() + ": " + key +
@@ -103,7 +103,7 @@ Result<std::vector<SweepVerdict>> apply_sweep(const std::string& input, const st
   DSAKIT_TRY(check_not_input(output, input));
   const auto results = read_sweep_results(input);
   DSAKIT_TRY(results);
-  const auto groups = group(results->lines, times, input);
+  const auto groups = swept_problems(results->lines, times, input);
   DSAKIT_TRY(groups);
   std::vector<SweepVerdict> verdicts;
   json choices = json::array();
@@ -115,7 +115,7 @@ Result<std::vector<SweepVerdict>> apply_sweep(const std::string& input, const st
       verdict.choice.configuration =
           (*problem.best)["configuration"].get<optimized::Configuration>();
       verdict.median_us = times.of(*problem.best, "median_us");
-      verdict.why_not = why_not(problem, times, options.min_effect);
+      verdict.why_not = why_not_kept(problem, times, options.min_effect);
     } else {
       verdict.why_not = "the default alone was timed";
     }

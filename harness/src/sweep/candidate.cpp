@@ -19,14 +19,14 @@ constexpr int kChildKernelFailed = 3;
 constexpr int kChildNoDevice = 77;
 constexpr int kChildInterrupted = 130;
 
-std::string last_line(std::string text) {
+std::string last_said(std::string text) {
   while (!text.empty() && text.back() == '\n')
     text.pop_back();
   return escaped(text.substr(text.rfind('\n') + 1).substr(0, 500));
 }
 
 /// The one row of a bench report (docs/bench.schema.json).
-Result<json> row_of(const std::string& report) {
+Result<json> bench_row(const std::string& report) {
   const auto parsed = parse_json("its report", report, 16);
   DSAKIT_TRY(parsed);
   const json rows = parsed->is_object() ? parsed->value("rows", json()) : json();
@@ -38,7 +38,7 @@ Result<json> row_of(const std::string& report) {
 }
 
 /// Members of the row that are results; times without their samples.
-void take(const json& row, json& line) {
+void take_row(const json& row, json& line) {
   for (const char* key : {"kernel", "problem_class", "ran"})
     if (row.contains(key)) line[key] = row[key];
   for (const char* times : {"hot", "cold"}) {
@@ -78,14 +78,14 @@ Result<json> try_candidate(const SweepCandidate& candidate, const SweepOptions& 
   if (const Status status = survived(*end, options.time_limit_s); !status)
     return disqualified(end->in_time ? "crash" : "hang", status.what());
   const int code = WEXITSTATUS(end->status);
-  const std::string said = last_line(end->error);
+  const std::string said = last_said(end->error);
   if (code == kChildBadInput)
     return bad_input(candidate.problem + " with " +
                      optimized::configuration_text(candidate.configuration) + ": " + said);
   if (code == kChildNoDevice) return Status(Code::no_device, said);
   if (code == kChildInterrupted) return Status(Code::interrupted, said);
-  auto row = row_of(end->out);
-  if (row) take(*row, line);
+  auto row = bench_row(end->out);
+  if (row) take_row(*row, line);
   const std::string verdict = row ? row->value("verdict", std::string()) : "";
   const std::string reason = row ? row->value("reason", said) : said;
   if (code == kChildMismatch) return disqualified("fail", reason);

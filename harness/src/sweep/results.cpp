@@ -73,7 +73,7 @@ std::string sweep_key(const SweepCandidate& candidate, const SweepIdentity& iden
   return sha256_of_bytes(std::as_bytes(std::span(text))).substr(0, 32);
 }
 
-double median_of(const json& line) {
+double hot_median(const json& line) {
   if (line["verdict"] != "pass") return 0;
   const auto times = line.find("hot");
   return times == line.end() ? 0 : (*times)["median_us"].get<double>();

@@ -24,7 +24,7 @@ Result<SweepResults> read_sweep_results(const std::string& path);
 std::string sweep_key(const SweepCandidate& candidate, const SweepIdentity& identity);
 
 /// The median of a line's times in microseconds; 0 where it has none: disqualified.
-double median_of(const nlohmann::json& line);
+double hot_median(const nlohmann::json& line);
 
 /// Appends lines to a file that no other sweep writes meanwhile. May be used from one thread at a
 /// time.

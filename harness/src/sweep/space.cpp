@@ -22,38 +22,38 @@ using nlohmann::json;
 constexpr const char* kSpaceSchema = "dsakit.sweep-space/1";
 constexpr std::size_t kMostCandidates = 1'000'000;
 
-/// Values by name: of a shape, or of the axes.
-using Values = std::map<std::string, json>;
-using ValueLists = std::map<std::string, std::vector<json>>;
+/// SpaceValues by name: of a shape, or of the axes.
+using SpaceValues = std::map<std::string, json>;
+using SpaceLists = std::map<std::string, std::vector<json>>;
 
 /// A problem of a space, all of its dimensions known.
 struct SweepProblem {
   std::string operation;
-  Values shape;                       ///< whose numbers constraints may name
+  SpaceValues shape;                  ///< whose numbers constraints may name
   json identity;                      ///< that goes into the key
   std::vector<std::string> arguments; ///< of dsakit bench
 };
 
-Status at(const std::string& place, const Status& status) {
+Status at_place(const std::string& place, const Status& status) {
   return {status.code(), place + ": " + status.what()};
 }
 
-bool is_number(const json& value) {
+bool is_space_number(const json& value) {
   return value.is_number_integer() && value >= 1 && value <= (std::int64_t{1} << 40);
 }
 
-bool is_word(const json& value) {
+bool is_space_word(const json& value) {
   if (!value.is_string()) return false;
   const auto& text = value.get_ref<const std::string&>();
   return !text.empty() && text.find_first_of(",= \n\t") == std::string::npos;
 }
 
 /// A whole number from 1 on, or a word if `words` may be there, or a list of them.
-Result<std::vector<json>> values_of(const json& value, bool words) {
+Result<std::vector<json>> space_values(const json& value, bool words) {
   const std::vector<json> values =
       value.is_array() ? value.get<std::vector<json>>() : std::vector<json>{value};
   for (const json& item : values)
-    if (!is_number(item) && !(words && is_word(item)))
+    if (!is_space_number(item) && !(words && is_space_word(item)))
       return bad_input("found " + in_quotes(item.dump()) + ", want whole numbers from 1 to 2^40" +
                        (words ? " or words" : ""));
   if (values.empty()) return bad_input("found an empty list, want at least one value");
@@ -63,14 +63,14 @@ Result<std::vector<json>> values_of(const json& value, bool words) {
 }
 
 /// Every choice of one value a name, the last name's values running fastest.
-Result<std::vector<Values>> combinations(const ValueLists& axes) {
-  std::vector<Values> all = {{}};
+Result<std::vector<SpaceValues>> space_combinations(const SpaceLists& axes) {
+  std::vector<SpaceValues> all = {{}};
   for (const auto& [name, values] : axes) {
     if (all.size() * values.size() > kMostCandidates)
       return bad_input("found more than " + std::to_string(kMostCandidates) +
                        " combinations, want fewer");
-    std::vector<Values> longer;
-    for (const Values& so_far : all)
+    std::vector<SpaceValues> longer;
+    for (const SpaceValues& so_far : all)
       for (const json& value : values) {
         longer.push_back(so_far);
         longer.back()[name] = value;
@@ -81,25 +81,25 @@ Result<std::vector<Values>> combinations(const ValueLists& axes) {
 }
 
 /// The object `value`, each member a value or a list of them.
-Result<ValueLists> lists_of(const json& value, bool words) {
+Result<SpaceLists> space_lists(const json& value, bool words) {
   if (!value.is_object() || value.empty())
     return bad_input("found " + in_quotes(value.dump()) + ", want an object with names and values");
-  ValueLists lists;
+  SpaceLists lists;
   for (const auto& [name, item] : value.items()) {
-    auto values = values_of(item, words);
-    if (!values) return at(name, values.status());
+    auto values = space_values(item, words);
+    if (!values) return at_place(name, values.status());
     lists[name] = std::move(*values);
   }
   return lists;
 }
 
 Result<std::vector<SweepProblem>> shapes_of(const std::string& operation, const json& shape) {
-  const auto lists = lists_of(shape, true);
-  if (!lists) return at("shape", lists.status());
-  const auto shapes = combinations(*lists);
-  if (!shapes) return at("shape", shapes.status());
+  const auto lists = space_lists(shape, true);
+  if (!lists) return at_place("shape", lists.status());
+  const auto shapes = space_combinations(*lists);
+  if (!shapes) return at_place("shape", shapes.status());
   std::vector<SweepProblem> problems;
-  for (const Values& values : *shapes) {
+  for (const SpaceValues& values : *shapes) {
     std::string text;
     for (const auto& [name, value] : values)
       text += (text.empty() ? "" : ",") + name + "=" +
@@ -128,7 +128,7 @@ Result<SweepProblem> recorded_problem(const std::string& operation, const json& 
                         {path, "--op", operation}};
   if (!problem.contains("tile")) return recorded;
   const json& tile = problem["tile"];
-  if (!is_number(tile))
+  if (!is_space_number(tile))
     return bad_input("tile: found " + in_quotes(tile.dump()) + ", want a number of rows");
   recorded.shape["tile"] = tile;
   recorded.identity["tile"] = tile;
@@ -155,7 +155,7 @@ Result<std::vector<SweepProblem>> problems_of(const json& problem,
 }
 
 /// Whether some kernel of the operation lists these keys and values.
-Status check_axes(const std::string& operation, const ValueLists& axes) {
+Status check_axes(const std::string& operation, const SpaceLists& axes) {
   for (const auto& [axis, values] : axes)
     for (const json& value : values)
       if (value > std::numeric_limits<std::int32_t>::max())
@@ -163,11 +163,12 @@ Status check_axes(const std::string& operation, const ValueLists& axes) {
       else if (const Status status =
                    optimized::check_configuration(operation, {{axis, value.get<std::int32_t>()}});
                !status)
-        return at("axes", status);
+        return at_place("axes", status);
   return {};
 }
 
-SweepCandidate candidate_of(const SweepProblem& problem, const Values& values, bool is_default) {
+SweepCandidate candidate_of(const SweepProblem& problem, const SpaceValues& values,
+                            bool is_default) {
   SweepCandidate candidate{problem.identity.dump(), problem.operation, {}, problem.arguments};
   for (const auto& [axis, value] : values)
     candidate.configuration[axis] = is_default ? 0 : value.get<std::int32_t>();
@@ -177,10 +178,10 @@ SweepCandidate candidate_of(const SweepProblem& problem, const Values& values, b
   return candidate;
 }
 
-Status add_problem(const SweepProblem& problem, const std::vector<Values>& configurations,
+Status add_problem(const SweepProblem& problem, const std::vector<SpaceValues>& configurations,
                    const json& constraints, SweepSpace& space) {
   space.candidates.push_back(candidate_of(problem, configurations.front(), true));
-  for (const Values& configuration : configurations) {
+  for (const SpaceValues& configuration : configurations) {
     std::map<std::string, std::int64_t, std::less<>> values;
     for (const auto& [name, value] : problem.shape)
       if (value.is_number()) values[name] = value.get<std::int64_t>();
@@ -192,7 +193,7 @@ Status add_problem(const SweepProblem& problem, const std::vector<Values>& confi
       const std::string place = "constraints[" + std::to_string(i) + "]";
       if (!constraints[i].is_string()) return bad_input(place + ": found no text, want one");
       const auto fulfilled = holds(constraints[i].get<std::string>(), values);
-      if (!fulfilled) return at(place, fulfilled.status());
+      if (!fulfilled) return at_place(place, fulfilled.status());
       wanted = wanted && *fulfilled;
     }
     if (!wanted) ++space.excluded;
@@ -207,10 +208,10 @@ Status add_problem(const SweepProblem& problem, const std::vector<Values>& confi
 Status add_sweep(const json& entry, const std::filesystem::path& folder, SweepSpace& space) {
   if (!entry.is_object()) return bad_input("found " + in_quotes(entry.dump()) + ", want an object");
   DSAKIT_TRY(only_keys(entry, {"problems", "axes", "constraints"}));
-  const auto axes = lists_of(entry.value("axes", json()), false);
-  if (!axes) return at("axes", axes.status());
-  const auto configurations = combinations(*axes);
-  if (!configurations) return at("axes", configurations.status());
+  const auto axes = space_lists(entry.value("axes", json()), false);
+  if (!axes) return at_place("axes", axes.status());
+  const auto configurations = space_combinations(*axes);
+  if (!configurations) return at_place("axes", configurations.status());
   const json constraints = entry.value("constraints", json::array());
   if (!constraints.is_array()) return bad_input("constraints: found no list, want one");
   const json problems = entry.value("problems", json());
@@ -219,11 +220,11 @@ Status add_sweep(const json& entry, const std::filesystem::path& folder, SweepSp
   for (std::size_t i = 0; i < problems.size(); ++i) {
     const std::string place = "problems[" + std::to_string(i) + "]";
     const auto expanded = problems_of(problems[i], folder);
-    if (!expanded) return at(place, expanded.status());
+    if (!expanded) return at_place(place, expanded.status());
     for (const SweepProblem& problem : *expanded) {
       Status status = check_axes(problem.operation, *axes);
       if (status) status = add_problem(problem, *configurations, constraints, space);
-      if (!status) return at(place, status);
+      if (!status) return at_place(place, status);
     }
   }
   return {};
@@ -244,7 +245,8 @@ Result<SweepSpace> read_sweep_space(const std::string& path) {
   const json& file = *parsed;
   if (!file.is_object() || file.value("schema", json()) != kSpaceSchema)
     return bad_input(path + ": schema: found another, want " + kSpaceSchema);
-  if (const Status status = only_keys(file, {"schema", "sweeps"}); !status) return at(path, status);
+  if (const Status status = only_keys(file, {"schema", "sweeps"}); !status)
+    return at_place(path, status);
   const json sweeps = file.value("sweeps", json());
   if (!sweeps.is_array() || sweeps.empty())
     return bad_input(path + ": sweeps: found no list with sweeps, want one");
@@ -256,7 +258,7 @@ Result<SweepSpace> read_sweep_space(const std::string& path) {
     if (const Status status =
             add_sweep(sweeps[i], std::filesystem::path(path).parent_path(), space);
         !status)
-      return at(place, status);
+      return at_place(place, status);
     for (std::size_t c = before; c < space.candidates.size(); ++c)
       if (const SweepCandidate& candidate = space.candidates[c];
           !seen.emplace(candidate.problem, candidate.configuration).second)

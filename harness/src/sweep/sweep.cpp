@@ -47,7 +47,7 @@ public:
 
   /// Of a line of an earlier run or of this one.
   void count(const json& line) {
-    const double median = median_of(line);
+    const double median = hot_median(line);
     const bool is_default = std::all_of(line["configuration"].begin(), line["configuration"].end(),
                                         [](const json& value) { return value == 0; });
     if (is_default && line["verdict"] == "fail") summary_.default_fails = true;
@@ -113,7 +113,7 @@ private:
         return;
       }
       ++done_;
-      ++(median_of(*line) == 0 ? summary_.disqualified : summary_.timed);
+      ++(hot_median(*line) == 0 ? summary_.disqualified : summary_.timed);
       count(*line);
       show();
     }

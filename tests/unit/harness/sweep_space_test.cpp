@@ -31,11 +31,11 @@ protected:
   }
 };
 
-constexpr const char* kTopk =
+constexpr const char* kTopkProblem =
     R"("problems": [{"operation": "topk", "shape": {"rows": [1, 64], "k": 2048, "input": "narrow"}}])";
 
 TEST_F(SweepSpaceTest, ProblemsTimesAxesEachWithItsDefaultFirst) {
-  const auto space = read_sweep(std::string(kTopk) + R"(, "axes": {"lanes": [256, 1024]})");
+  const auto space = read_sweep(std::string(kTopkProblem) + R"(, "axes": {"lanes": [256, 1024]})");
   ASSERT_TRUE(space) << space.status().what();
   std::vector<std::string> found;
   for (const SweepCandidate& candidate : space->candidates) {
@@ -86,28 +86,28 @@ TEST_F(SweepSpaceTest, WhatIsWrongIsNamedWithItsPlace) {
   EXPECT_EQ(refusal(read(R"({"schema": "dsakit.sweep-space/1", "sweeps": [], "sweeps": []})")),
             "found the key 'sweeps' twice, want it once");
   const std::string axes = R"(, "axes": {"lanes": [512]})";
-  const std::string problem = std::string(kTopk) + axes;
+  const std::string problem = std::string(kTopkProblem) + axes;
   const auto of_sweep = [&](const std::string& members) {
     const std::string what = refusal(read_sweep(members));
     EXPECT_EQ(what.find("sweeps[0]: "), 0u) << what;
     return what.substr(std::min<std::size_t>(what.size(), 11));
   };
-  EXPECT_EQ(of_sweep(kTopk), "axes: found 'null', want an object with names and values");
+  EXPECT_EQ(of_sweep(kTopkProblem), "axes: found 'null', want an object with names and values");
   EXPECT_EQ(of_sweep(R"("axes": {"lanes": 512})"),
             "problems: found no list with problems, want one");
   EXPECT_EQ(of_sweep(problem + R"(, "axis": 1)").find("found key \"axis\""), 0u);
-  EXPECT_EQ(of_sweep(std::string(kTopk) + R"(, "axes": {"lanes": []})"),
+  EXPECT_EQ(of_sweep(std::string(kTopkProblem) + R"(, "axes": {"lanes": []})"),
             "axes: lanes: found an empty list, want at least one value");
-  EXPECT_EQ(of_sweep(std::string(kTopk) + R"(, "axes": {"lanes": [512, 512]})"),
+  EXPECT_EQ(of_sweep(std::string(kTopkProblem) + R"(, "axes": {"lanes": [512, 512]})"),
             "axes: lanes: found a value twice in '[512,512]', want it once");
   for (const char* value : {"-1", "0", "1.5", "\"512\"", "1e30", "[[1]]", "null"})
-    EXPECT_NE(of_sweep(std::string(kTopk) + R"(, "axes": {"lanes": [)" + value + "]}")
+    EXPECT_NE(of_sweep(std::string(kTopkProblem) + R"(, "axes": {"lanes": [)" + value + "]}")
                   .find("want whole numbers from 1 to 2^40"),
               std::string::npos)
         << value;
-  EXPECT_EQ(of_sweep(std::string(kTopk) + R"(, "axes": {"waves": 4})"),
+  EXPECT_EQ(of_sweep(std::string(kTopkProblem) + R"(, "axes": {"waves": 4})"),
             "problems[0]: axes: found waves, want one of lanes for topk");
-  EXPECT_EQ(of_sweep(std::string(kTopk) + R"(, "axes": {"lanes": 300})"),
+  EXPECT_EQ(of_sweep(std::string(kTopkProblem) + R"(, "axes": {"lanes": 300})"),
             "problems[0]: axes: lanes: found 300, which no kernel of topk lists (dsakit doctor "
             "does)");
   EXPECT_NE(of_sweep(R"("problems": [{"operation": "tpok", "shape": {"k": 1}}])" + axes)
