@@ -9,10 +9,6 @@
 namespace dsakit::optimized {
 namespace {
 
-std::string found(const std::string& name, std::int64_t value, const std::string& want) {
-  return name + ": found " + std::to_string(value) + ", want " + want;
-}
-
 /// What no kernel is asked about.
 Status check_config(const LayerConfig& config, const LayerContract& contract) {
   const std::pair<const char*, std::int64_t> positive[] = {

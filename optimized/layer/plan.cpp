@@ -6,10 +6,6 @@
 namespace dsakit::optimized {
 namespace {
 
-std::string found(const std::string& name, std::int64_t value, const std::string& want) {
-  return name + ": found " + std::to_string(value) + ", want " + want;
-}
-
 Status check_lens(const LayerConfig& config, std::int64_t tokens,
                   std::span<const std::int32_t> query_lens,
                   std::span<const std::int32_t> seq_lens) {
@@ -64,7 +60,6 @@ public:
     }
     plan_.padding = tokens - row;
     cut();
-    note_rows_without_keys();
     return std::move(plan_);
   }
 
@@ -146,16 +141,6 @@ private:
       const std::int64_t request = plan_.row_request[r] - chunk.first_request;
       plan_.ks[r] = plan_.cu_seq_lens[static_cast<std::size_t>(chunk.first_cu + request)];
       plan_.ke[r] = plan_.ks[r] + plan_.row_lens[r];
-    }
-  }
-
-  void note_rows_without_keys() {
-    for (std::int64_t row = 0; row < plan_.tokens; ++row) {
-      if (plan_.row_lens[static_cast<std::size_t>(row)] > 0) continue;
-      if (plan_.without_keys.empty() ||
-          plan_.without_keys.back().first + plan_.without_keys.back().count != row)
-        plan_.without_keys.push_back({row, 0});
-      ++plan_.without_keys.back().count;
     }
   }
 

@@ -3,11 +3,17 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "dsakit/optimized/layer.hpp"
 
 namespace dsakit::optimized {
+
+/// A refusal's text.
+inline std::string found(const std::string& name, std::int64_t value, const std::string& want) {
+  return name + ": found " + std::to_string(value) + ", want " + want;
+}
 
 /// Consecutive rows of consecutive requests that are scored together.
 struct Chunk {
@@ -23,11 +29,6 @@ struct Chunk {
   std::int64_t next_n = 0;   ///< of decode: rows of each request where all have as many, else 0
 };
 
-struct Rows {
-  std::int64_t first;
-  std::int64_t count;
-};
-
 struct StepPlan {
   std::int64_t tokens = 0;
   std::int64_t requests = 0;
@@ -38,8 +39,7 @@ struct StepPlan {
   std::vector<std::int32_t> ke;          ///< [tokens] one past its last
   std::vector<std::int32_t> cu_seq_lens; ///< of all chunks of prefill, one after the other
   std::vector<Chunk> chunks;
-  std::vector<Rows> without_keys; ///< whose output is 0
-  std::int64_t longest = 0;       ///< of all requests
+  std::int64_t longest = 0; ///< of all requests
 };
 
 /// Entries that cu_seq_lens has at most: a chunk has a row, and a bound more than requests.

@@ -147,6 +147,7 @@ Status gate(LayerState& state, const std::uint16_t* hidden_states) {
   OutputGateParams params{};
   params.attn_value = state.tensors.attn_value;
   params.gate = state.tensors.gate;
+  params.row_lens = state.ids.row_lens;
   params.attn_gated = state.tensors.attn_gated;
   params.attn_value_stride = state.value_width();
   params.gate_stride = state.value_width();
@@ -180,13 +181,8 @@ Status run_step(LayerState& state, const LayerStep& step) {
   DSAKIT_TRY(attend(state, step.mla));
   DSAKIT_TRY(absorb_v(state));
   if (gated) DSAKIT_TRY(gate(state, step.hidden_states));
-  DSAKIT_TRY(project(state, "o_proj", gated ? t.attn_gated : t.attn_value, step.output));
-  // Whatever the hidden states of padding hold: the gate of a NaN is one.
-  for (const Rows& rows : state.plan.without_keys)
-    DSAKIT_TRY(state.device.clear(step.output + rows.first * state.config.hidden_size,
-                                  static_cast<std::size_t>(rows.count * state.config.hidden_size) *
-                                      sizeof(std::uint16_t)));
-  return {};
+  // A row without a key attends to nothing: zeros, whatever its hidden states hold.
+  return project(state, "o_proj", gated ? t.attn_gated : t.attn_value, step.output);
 }
 
 } // namespace dsakit::optimized

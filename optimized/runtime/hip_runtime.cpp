@@ -47,8 +47,7 @@ using HipError = int; // 0 is hipSuccess
     HipError(void* to, const void* from, std::size_t bytes, int kind, void* stream))               \
   X(hipMemcpy2DAsync,                                                                              \
     HipError(void* to, std::size_t to_stride, const void* from, std::size_t from_stride,           \
-             std::size_t bytes, std::size_t rows, int kind, void* stream))                         \
-  X(hipMemsetAsync, HipError(void* memory, int value, std::size_t bytes, void* stream))
+             std::size_t bytes, std::size_t rows, int kind, void* stream))
 
 // Graphs, which every runtime since ROCm 5 has; where one lacks them nothing else is missing.
 #define DSAKIT_HIP_GRAPH_FUNCTIONS(X)                                                              \
@@ -190,9 +189,6 @@ public:
                           static_cast<std::size_t>(from_stride), static_cast<std::size_t>(bytes),
                           static_cast<std::size_t>(rows), kDeviceToDevice, stream_),
                       "hipMemcpy2DAsync");
-  }
-  Status clear(void* memory, std::size_t bytes) override {
-    return hip_.check(hip_.hipMemsetAsync(memory, 0, bytes, stream_), "hipMemsetAsync");
   }
   Status project(const ProjectionParams& params) override {
     return projections_.project(*this, params, stream_);

@@ -47,10 +47,6 @@ public:
                   static_cast<std::size_t>(bytes));
     return {};
   }
-  Status clear(void* memory, std::size_t bytes) override {
-    std::memset(memory, 0, bytes);
-    return {};
-  }
   Status project(const ProjectionParams& params) override { return project_on_host(params); }
   std::string_view projection_library() const override { return "eigen"; }
   void* stream() override { return static_cast<LaunchStream*>(this); }

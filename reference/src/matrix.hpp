@@ -2,7 +2,6 @@
 #pragma once
 
 #include <Eigen/Core>
-#include <array>
 
 namespace dsakit::reference {
 
@@ -14,7 +13,7 @@ template <int Rows, int Columns>
 void add_ordered_tile(const Eigen::Ref<const Matrix<float>>& a,
                       const Eigen::Ref<const Matrix<float>>& b, Eigen::Index row,
                       Eigen::Index column, Matrix<float>& sums) {
-  std::array<Eigen::Array<float, 1, Columns>, Rows> tile;
+  Eigen::Array<float, 1, Columns> tile[Rows];
   for (int r = 0; r < Rows; ++r)
     tile[r] = sums.row(row + r).segment<Columns>(column);
   for (Eigen::Index i = 0; i < a.cols(); ++i)

@@ -27,6 +27,7 @@ struct Problem {
   std::int64_t beside = 0; ///< columns of a wider tensor after these
   std::vector<std::uint16_t> value = {};
   std::vector<std::uint16_t> gate = {};
+  std::vector<std::int32_t> row_lens = {}; ///< empty: each row sees a key
 
   std::int64_t stride() const { return width + beside; }
 };
@@ -60,10 +61,13 @@ protected:
     OnDevice<std::uint16_t> gated(
         *device_,
         std::vector<std::uint16_t>(static_cast<std::size_t>(p.rows * p.stride()), kPoison));
-    const optimized::OutputGateParams params{
-        value.data(), gate.data(), gated.data(), p.stride(),
-        p.stride(),   p.stride(),  p.rows,       static_cast<std::int32_t>(p.width),
+    optimized::OutputGateParams params{
+        value.data(), gate.data(), nullptr,
+        gated.data(), p.stride(),  p.stride(),
+        p.stride(),   p.rows,      static_cast<std::int32_t>(p.width),
         rounding};
+    OnDevice<std::int32_t> lens(*device_, p.row_lens);
+    if (!p.row_lens.empty()) params.row_lens = lens.data();
     const Status status = testing::run_kernel(*device_, params);
     EXPECT_TRUE(status) << status.what();
     const std::vector<std::uint16_t> all = gated.values();
@@ -142,13 +146,28 @@ TEST_P(OutputGate, EveryGate) {
   }
 }
 
+TEST_P(OutputGate, S24_ARowWithoutAKeyIsZeroWhateverItHolds) {
+  Problem p = random_problem({5, 264}, 4);
+  const std::vector<std::uint16_t> plain = run(p, GateRounding::two);
+  p.row_lens = {3, 0, 1, -2, 7};
+  for (const std::int64_t row : {1, 3}) {
+    std::fill_n(p.gate.begin() + row * p.width, p.width, kNaN);
+    std::fill_n(p.value.begin() + row * p.width, p.width, kPoison);
+  }
+  const std::vector<std::uint16_t> got = run(p, GateRounding::two);
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const std::int64_t row = static_cast<std::int64_t>(i) / p.width;
+    EXPECT_EQ(got[i], row == 1 || row == 3 ? 0 : plain[i]) << i;
+  }
+}
+
 TEST_P(OutputGate, InPlace) {
   const Problem p = random_problem({5, 768}, 3);
   const std::vector<std::uint16_t> apart = run(p, GateRounding::two);
   OnDevice<std::uint16_t> value(*device_, p.value);
   OnDevice<std::uint16_t> gate(*device_, p.gate);
   const optimized::OutputGateParams params{
-      value.data(), gate.data(), value.data(), 768, 768, 768, 5, 768, GateRounding::two};
+      value.data(), gate.data(), nullptr, value.data(), 768, 768, 768, 5, 768, GateRounding::two};
   ASSERT_TRUE(testing::run_kernel(*device_, params));
   testing::expect_same("attn_gated", value.values(), apart, 768);
 }

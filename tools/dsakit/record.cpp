@@ -29,6 +29,7 @@ std::string command_of(const dsakit::harness::RecordOptions& options) {
   if (options.decode_context_parallel_size != 1)
     command += " --dcp " + std::to_string(options.decode_context_parallel_size) +
                " --dcp-interleave " + std::to_string(options.cp_kv_cache_interleave_size);
+  if (options.deflate) command += " --deflate";
   if (!options.weights.empty()) command += " --weights --layer " + std::to_string(options.layer);
   return command;
 }
@@ -94,6 +95,7 @@ void add_record(CLI::App& app, int& exit_code) {
   verb->add_option("--layer", options->layer, "which layer of the checkpoint")
       ->needs(weights)
       ->type_name("N");
+  verb->add_flag("--deflate", options->deflate, "compress the tensors");
   verb->add_option("-o,--output", options->output, "the recording to write")
       ->required()
       ->type_name("FILE");

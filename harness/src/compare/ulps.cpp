@@ -17,11 +17,10 @@ std::optional<std::int64_t> UlpHistogram::p99() const {
   // The place of the last of 99 in 100, rounded up; written so that it does not overflow.
   const std::int64_t place = all - all / 100;
   std::int64_t before = 0;
-  for (std::size_t bin = 0; bin < bins_.size(); ++bin)
-    if ((before += bins_[bin]) >= place) {
-      if (bin + 1 == bins_.size()) break;
-      return std::min(max_, static_cast<std::int64_t>(lower_edge(bin + 1) - 1));
-    }
+  for (std::size_t bin = 0; bin + 1 < bins_.size(); ++bin) {
+    before += bins_[bin];
+    if (before >= place) return std::min(max_, static_cast<std::int64_t>(lower_edge(bin + 1) - 1));
+  }
   return max_;
 }
 

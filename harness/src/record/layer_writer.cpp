@@ -160,7 +160,7 @@ Status LayerWriter::add(const std::string& object, const Tensor& tensor,
                         std::vector<std::string> axes, const Attributes& attributes) {
   constexpr const char* kUsual[] = {"rows", "dim", "bytes"};
   for (std::size_t i = axes.size(); i < tensor.shape.size(); ++i)
-    axes.push_back(kUsual[std::min<std::size_t>(i, 2)]);
+    axes.emplace_back(kUsual[std::min<std::size_t>(i, 2)]);
   const std::byte* next = tensor.bytes.data();
   const TensorInfo info{object, "", tensor.dtype, tensor.shape, std::move(axes), attributes};
   return writer_.add(info, [&](std::span<std::byte> block) {

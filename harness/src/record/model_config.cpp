@@ -152,7 +152,7 @@ Result<reference::LayerConfig> layer_of(const std::string& where, const Json& js
 std::vector<std::string> model_presets() {
   std::vector<std::string> names;
   for (const auto& [name, json] : kPresets)
-    names.push_back(name);
+    names.emplace_back(name);
   return names;
 }
 

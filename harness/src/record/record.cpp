@@ -92,7 +92,7 @@ public:
     auto contract = reference::parse_layer_contract(contract_values(), MlaScaleRead::fp32);
     if (!contract) return contract.status();
     DSAKIT_TRY(check_not_input(options_.output, options_.config));
-    auto writer = RecordingWriter::create(options_.output);
+    auto writer = RecordingWriter::create(options_.output, {options_.deflate});
     if (!writer) return writer.status();
     DSAKIT_TRY(writer->contract(contract_values()));
     DSAKIT_TRY(writer->config(config_attributes()));
@@ -218,7 +218,7 @@ private:
     if (kind_.dcp)
       DSAKIT_TRY(writer.input({"topk_slots"}, "row_lens", step->row_lens));
     else
-      takers.push_back("topk_slots");
+      takers.emplace_back("topk_slots");
     DSAKIT_TRY(writer.input(takers, "row_lens", step->own_row_lens));
     DSAKIT_TRY(writer.input({kind_.logits, "topk_slots"}, "row_request", step->row_request));
 

@@ -15,7 +15,7 @@ struct TensorRule {
   std::string_view tensor; ///< inputs and outputs of one name look the same
   std::string_view dtype;
   std::string_view shape;
-  std::string_view format = ""; ///< Operation::format, where the tensors of the formats differ
+  std::string_view format = {}; ///< Operation::format, where the tensors of the formats differ
 };
 
 constexpr bool applies(const TensorRule& rule, const Operation& operation) {

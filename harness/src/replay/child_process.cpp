@@ -145,6 +145,7 @@ std::string serialise(const KernelRun& run) {
   if (run.stray) {
     writer.add(run.stray->output);
     writer.add(run.stray->at);
+    writer.add(run.stray->why);
   }
   return std::move(writer.bytes);
 }
@@ -177,6 +178,7 @@ KernelRun parse_kernel_run(const std::string& bytes) {
     run.stray.emplace();
     reader.take(run.stray->output);
     reader.take(run.stray->at);
+    reader.take(run.stray->why);
   }
   return run;
 }

@@ -1,5 +1,7 @@
 #include "hints.hpp"
 
+#include <limits>
+
 #include "hints/failure.hpp"
 #include "hints/trial.hpp"
 
@@ -31,7 +33,7 @@ Hint other_accumulation(const Case& c, ReferenceRun& reference) {
 std::vector<Hint> explanations(const OperationAdapter& adapter, const Failure& f,
                                ReferenceRun& reference) {
   std::vector<Hint> hints;
-  if (const auto trial = Trial::of(adapter, f)) {
+  if (const auto trial = AssumptionTrial::of(adapter, f)) {
     const OperationData data = trial->data();
     for (const auto& assumptions : {other_contracts(data), other_inputs(data)})
       for (const Assumption& assumption : assumptions)
@@ -47,6 +49,7 @@ std::vector<Hint> explanations(const OperationAdapter& adapter, const Failure& f
 std::string Hints::find(const Case& c, const Judged& judged) {
   const auto expected = reference_.expected(c.output);
   if (!expected) return {};
+  if (const std::string hint = beyond_fp32(c, judged); !hint.empty()) return hint;
   const Failure f(c, judged, reference_.data(), **expected);
   if (const auto hints = explanations(adapter_, f, reference_); !hints.empty())
     return joined(hints);
@@ -57,6 +60,25 @@ std::string Hints::find(const Case& c, const Judged& judged) {
                              one_place_of_each_page, one_group_of_heads, rows_of_more_than_k})
     if (hints.size() < kMost) add(hints, pattern(f));
   return joined(hints);
+}
+
+/// Sums of absolute terms are at most 2^19 of their bounds (spec 8). The bound of a latent is cut
+/// to the values that it weights, so that its head's lse tells.
+std::string Hints::beyond_fp32(const Case& c, const Judged& judged) const {
+  if (c.gate != Gate::derived) return {};
+  const WrongElements wrong(c, judged);
+  const bool latent = reference_.data().id.operation == "sparse_attention" && c.output == "latent";
+  const auto bound = reference_.bound(latent ? "lse" : c.output, Accumulation::fp32);
+  if (!bound || (*bound)->empty()) return {};
+  const auto cells = judged.got.tensor.elements() / std::ssize(**bound);
+  constexpr double kLargest = std::numeric_limits<float>::max() * 0x1p-19;
+  const auto fits = [&](std::int64_t i) {
+    return !std::isfinite(wrong.odd(i)) && std::isfinite(wrong.right(i)) &&
+           !((**bound)[static_cast<std::size_t>(i / cells)] < kLargest);
+  };
+  if (!wrong.nearly_all(fits, 1)) return {};
+  return whose(c) + " are not finite where terms are so large that a sum in fp32 leaves its range, "
+                    "3.4e38; exact sums do not (docs/comparison.md, Beyond fp32)";
 }
 
 std::string Hints::differs_when_run_again(const Case& c) const {

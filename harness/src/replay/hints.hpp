@@ -21,6 +21,7 @@ public:
   std::string find(const Case& c, const Judged& judged);
 
 private:
+  std::string beyond_fp32(const Case& c, const Judged& judged) const;
   std::string differs_when_run_again(const Case& c) const;
 
   const OperationAdapter& adapter_;

@@ -79,10 +79,6 @@ std::int64_t longest_of(const Tensor& lens) {
   return lens.elements() == 0 ? 0 : *std::max_element(values, values + lens.elements());
 }
 
-std::vector<std::int32_t> int32s(const Tensor& tensor) {
-  return {tensor.as<std::int32_t>(), tensor.as<std::int32_t>() + tensor.elements()};
-}
-
 Status lacks(std::int64_t step, const std::string& what) {
   return unsupported("step " + std::to_string(step) + " holds no " + what +
                      ", which the layer as a whole needs");
@@ -152,7 +148,7 @@ Status RecordedLayer::check() const {
   const Tensor& lens = input(std::string(kLayer), "query_lens");
   const Shape requests = lens.shape, rows = {hidden.shape[0]};
   if (logits() == "index_logits_prefill")
-    for (const std::int32_t length : int32s(lens))
+    for (const std::int32_t length : int32s("query_lens"))
       if (length == 0)
         return unsupported(
             "query_lens: found a request without new tokens in a prefill step, which "
@@ -184,6 +180,11 @@ Status RecordedLayer::check() const {
   return {};
 }
 
+std::vector<std::int32_t> RecordedLayer::int32s(const std::string& lens) const {
+  const Tensor& tensor = input(std::string(kLayer), lens);
+  return {tensor.as<std::int32_t>(), tensor.as<std::int32_t>() + tensor.elements()};
+}
+
 const Tensor& RecordedLayer::output(const std::string& operation, const std::string& name) const {
   const auto& outputs = parts_.at(operation).outputs;
   return std::find_if(outputs.begin(), outputs.end(),
@@ -213,7 +214,7 @@ optimized::LayerConfig RecordedLayer::config() const {
     return static_cast<float>(*parse_number(config_values_.at(key)));
   };
   std::int64_t keys = 0;
-  for (const std::int32_t length : int32s(seq_lens))
+  for (const std::int32_t length : int32s("seq_lens"))
     keys += std::max(length, 0);
   optimized::LayerConfig config{};
   config.hidden_size = hidden[1];
@@ -273,9 +274,8 @@ Result<KernelRun> RecordedLayer::run(const OperationData&, optimized::Device& de
   const optimized::LayerConfig c = config();
   auto layer = optimized::KimiK3DSAAttention::create(device, c, contract_, weights());
   DSAKIT_TRY(layer);
-  const Tensor& query_lens = input(std::string(kLayer), "query_lens");
   const Tensor& seq_lens = input(std::string(kLayer), "seq_lens");
-  DSAKIT_TRY(layer->prepare(c.max_tokens, int32s(query_lens), int32s(seq_lens)));
+  DSAKIT_TRY(layer->prepare(c.max_tokens, int32s("query_lens"), int32s("seq_lens")));
 
   const auto hidden = DeviceBuffer::upload(device, input("qkv_a_proj", "hidden_states"));
   DSAKIT_TRY(hidden);
@@ -354,6 +354,7 @@ Result<KernelRun> RecordedLayer::run(const OperationData&, optimized::Device& de
   DSAKIT_TRY(take_output(run, "output", *device_output, std::move(output)));
   DSAKIT_TRY(take_output(run, "index_cache", index->cache, index_cache.tensor));
   DSAKIT_TRY(take_output(run, "mla_cache", mla->cache, mla_cache));
+  DSAKIT_TRY(rearrange(device, step, hidden->as<std::uint16_t>(), run));
   return run;
 }
 

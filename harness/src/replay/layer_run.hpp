@@ -23,7 +23,8 @@ public:
                                     const ContractValues& contract);
 
   Result<std::vector<Expected>> reference(const OperationData& data) const override;
-  /// outputs: those of all operations, and the keys that were gathered for prefill.
+  /// outputs: those of all operations, and the keys that were gathered for prefill. Runs again,
+  /// with the rows cut into other launches and some of them padding: what changes is `stray`.
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override;
 
 private:
@@ -37,6 +38,12 @@ private:
   }
   const Tensor& output(const std::string& operation, const std::string& name) const;
   bool has(const std::string& operation) const { return parts_.count(operation) != 0; }
+  /// query_lens or seq_lens.
+  std::vector<std::int32_t> int32s(const std::string& lens) const;
+  /// Notes in `run` where another arrangement of the same rows selects otherwise, and what of
+  /// padding is not cleared. `hidden`: the hidden states of `step`, which do not stay.
+  Status rearrange(optimized::Device& device, const optimized::LayerStep& step,
+                   std::uint16_t* hidden, KernelRun& run) const;
   const std::string& logits() const;
   const Tensor& index_table() const;
   optimized::LayerConfig config() const;

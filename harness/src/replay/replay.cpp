@@ -337,8 +337,20 @@ private:
     Status status;
     for (const OperationId& part : entry.reader->operations()) {
       const auto& outputs = entry.reader->tensors(part, Side::outputs);
-      if (status && part.step == id.step && find_adapter(part.operation) &&
-          std::all_of(outputs.begin(), outputs.end(), made))
+      if (!status || part.step != id.step || !find_adapter(part.operation) ||
+          !std::all_of(outputs.begin(), outputs.end(), made))
+        continue;
+      // Keys gathered for some of the requests, say: right for their own chunk, and no other's.
+      const auto other =
+          std::find_if(outputs.begin(), outputs.end(), [&](const TensorInfo& output) {
+            return run.kernel->outputs.at(output.output()).shape != output.shape;
+          });
+      if (other != outputs.end())
+        skip(entry, id,
+             part.operation + " is recorded of another chunk: " + other->name() + ": found " +
+                 to_string(other->shape) + ", the step as a whole has " +
+                 to_string(run.kernel->outputs.at(other->output()).shape));
+      else
         status = replay_operation(entry, part);
     }
     layer_ = nullptr;
@@ -519,16 +531,19 @@ private:
       if (of_kernel && c.want.kind == Producer::Kind::reference && kernel->stray &&
           kernel->stray->output == output) {
         line.verdict = Verdict::fail;
-        line.hint = "the kernel wrote " +
-                    (kernel->stray->at.empty() ? "beside the tensor"
-                                               : "at " + to_string(kernel->stray->at) +
-                                                     ", beyond the length of its row") +
-                    (line.hint.empty() ? "" : "; " + line.hint);
+        line.hint = told(*kernel->stray) + (line.hint.empty() ? "" : "; " + line.hint);
       }
     }
     rules_.waivers.apply(line);
     report_.lines.push_back(std::move(line));
     return {};
+  }
+
+  static std::string told(const StrayWrite& stray) {
+    if (!stray.why.empty()) return "at " + to_string(stray.at) + ": " + stray.why;
+    return "the kernel wrote " +
+           (stray.at.empty() ? "beside the tensor"
+                             : "at " + to_string(stray.at) + ", beyond the length of its row");
   }
 
   static Verdict verdict_of(const Status& status) {

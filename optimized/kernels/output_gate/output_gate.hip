@@ -22,15 +22,17 @@ DSAKIT_KERNEL __launch_bounds__(kBlock) dsakit_output_gate(OutputGateParams p) {
   const std::int64_t row = chunk / (p.width / 8);
   const std::int64_t column = chunk % (p.width / 8) * 8;
   if (row >= p.rows) return;
-  float value[8];
-  float gate[8];
-  unpack_bf16(load16(p.attn_value + row * p.attn_value_stride + column), value);
-  unpack_bf16(load16(p.gate + row * p.gate_stride + column), gate);
   Bytes16 gated = {};
-  for (int i = 0; i < 8; ++i) {
-    float s = sigmoid(gate[i]);
-    if (p.rounding == GateRounding::two) s = bf16_to_float(float_to_bf16(s));
-    gated.word[i / 2] |= float_to_bf16(value[i] * s) << 16 * (i % 2);
+  if (!p.row_lens || p.row_lens[row] > 0) {
+    float value[8];
+    float gate[8];
+    unpack_bf16(load16(p.attn_value + row * p.attn_value_stride + column), value);
+    unpack_bf16(load16(p.gate + row * p.gate_stride + column), gate);
+    for (int i = 0; i < 8; ++i) {
+      float s = sigmoid(gate[i]);
+      if (p.rounding == GateRounding::two) s = bf16_to_float(float_to_bf16(s));
+      gated.word[i / 2] |= float_to_bf16(value[i] * s) << 16 * (i % 2);
+    }
   }
   store16(p.attn_gated + row * p.attn_gated_stride + column, gated);
 }

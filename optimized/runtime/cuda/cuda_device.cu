@@ -77,9 +77,6 @@ public:
                                    cudaMemcpyDeviceToDevice, stream_),
                  "cudaMemcpy2DAsync");
   }
-  Status clear(void* memory, std::size_t bytes) override {
-    return check(cudaMemsetAsync(memory, 0, bytes, stream_), "cudaMemsetAsync");
-  }
   Status project(const ProjectionParams& params) override {
     return projections_.project(*this, params, stream_);
   }

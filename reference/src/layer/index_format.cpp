@@ -22,7 +22,7 @@ Tensor take_rows(const Tensor& all, std::span<const std::int64_t> rows) {
   return taken;
 }
 
-std::int64_t keys_of(const PrefillRows& rows) {
+std::int64_t keys_of(const RowsOfPrefill& rows) {
   return rows.cu_seq_lens.back();
 }
 
@@ -62,7 +62,7 @@ public:
     return report(sink, "index_weights_folded", weights_);
   }
 
-  Status score_decode(const IndexPool& pool, const DecodeRows& rows,
+  Status score_decode(const IndexPool& pool, const RowsOfDecode& rows,
                       Tensor& logits) const override {
     const Tensor queries = take_rows(queries_, rows.rows);
     const Tensor weights = take_rows(weights_, rows.rows);
@@ -73,7 +73,7 @@ public:
         logits.as<float>());
   }
 
-  Status score_prefill(const IndexPool& pool, const PrefillRows& rows,
+  Status score_prefill(const IndexPool& pool, const RowsOfPrefill& rows,
                        Tensor& logits) const override {
     const std::int64_t keys = keys_of(rows);
     Tensor k(queries_.dtype, {keys, kIndexHeadDim}), k_scale(Dtype::float32, {keys});
@@ -125,7 +125,7 @@ public:
     return report(sink, "index_q_scale", scales_);
   }
 
-  Status score_decode(const IndexPool& pool, const DecodeRows& rows,
+  Status score_decode(const IndexPool& pool, const RowsOfDecode& rows,
                       Tensor& logits) const override {
     const Tensor queries = take_rows(queries_, rows.rows);
     const Tensor scales = take_rows(scales_, rows.rows);
@@ -138,7 +138,7 @@ public:
         logits.as<float>());
   }
 
-  Status score_prefill(const IndexPool& pool, const PrefillRows& rows,
+  Status score_prefill(const IndexPool& pool, const RowsOfPrefill& rows,
                        Tensor& logits) const override {
     const std::int64_t keys = keys_of(rows);
     Tensor k(queries_.dtype, {keys, kMxfp4Bytes}), k_scale(scales_.dtype, {keys, kMxfp4Groups});

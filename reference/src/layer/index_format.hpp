@@ -16,7 +16,7 @@ struct IndexPool {
 };
 
 /// Rows of the step to score, -1 for one that only fills a place; their lengths and requests.
-struct DecodeRows {
+struct RowsOfDecode {
   std::span<const std::int64_t> rows;
   const std::int32_t* row_lens;
   const std::int32_t* row_request;
@@ -24,7 +24,7 @@ struct DecodeRows {
 
 /// Rows of the step to score against the gathered keys [ks, ke) of the requests that cu_seq_lens
 /// has; the pool's block table holds these requests alone.
-struct PrefillRows {
+struct RowsOfPrefill {
   std::span<const std::int64_t> rows;
   std::span<const std::int32_t> cu_seq_lens;
   const std::int32_t* ks;
@@ -43,9 +43,9 @@ public:
   virtual Status quantise(const Tensor& index_q, const Tensor& index_weights,
                           const LayerSink& sink) = 0;
   /// logits: float32 [rows, columns], -inf beforehand.
-  virtual Status score_decode(const IndexPool& pool, const DecodeRows& rows,
+  virtual Status score_decode(const IndexPool& pool, const RowsOfDecode& rows,
                               Tensor& logits) const = 0;
-  virtual Status score_prefill(const IndexPool& pool, const PrefillRows& rows,
+  virtual Status score_prefill(const IndexPool& pool, const RowsOfPrefill& rows,
                                Tensor& logits) const = 0;
 };
 

@@ -1,6 +1,6 @@
 // A step of the layer captured once in a CUDA graph gives what a plain run gives, for other hidden
-// states and for shorter requests: a run neither waits, allocates, reads memory nor uses another
-// stream.
+// states and for shorter requests, some without a key: a run neither waits, allocates, reads memory
+// nor uses another stream.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -40,10 +40,18 @@ TEST(LayerGraph, ACapturedStepIsRightForChangedInputsAndLengths) {
     ASSERT_EQ(cudaGraphInstantiate(&captured, graph, 0), cudaSuccess);
 
     std::vector<std::vector<std::uint16_t>> seen;
-    for (const std::int32_t shorter : {0, 0, 30}) {
+    const std::vector<std::int32_t> later[] = {
+        {200, 90, 70}, {200, 90, 70}, {170, 60, 40}, {0, 60, 70}, {200, 0, 0}};
+    for (const std::vector<std::int32_t>& lens : later) {
       for (std::uint16_t& bits : owned.hidden_states)
         bits = static_cast<std::uint16_t>((random() & 0x80FFU) | 0x3F00);
-      const std::vector<std::int32_t> lens = {200 - shorter, 90 - shorter, 70 - shorter};
+      std::size_t row = 0;
+      for (std::size_t b = 0; b < lens.size();
+           row += static_cast<std::size_t>(owned.query_lens[b++]))
+        if (lens[b] == 0) // whatever a row without a key holds
+          std::fill_n(owned.hidden_states.begin() +
+                          static_cast<std::ptrdiff_t>(row) * config.hidden_size,
+                      owned.query_lens[b] * config.hidden_size, std::uint16_t{0x7FC0});
       const auto fill = [&] {
         ASSERT_TRUE(device.upload(step.hidden_states.data(), owned.hidden_states.data(),
                                   owned.hidden_states.size() * sizeof(std::uint16_t)));

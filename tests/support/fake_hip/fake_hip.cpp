@@ -410,17 +410,6 @@ EXPORT int hipMemcpyAsync(void* to, const void* from, std::size_t bytes, int kin
   });
   return 0;
 }
-EXPORT int hipMemsetAsync(void* memory, int value, std::size_t bytes, void* stream_handle) {
-  Stream* stream = live(streams, stream_handle);
-  if (!stream) return kInvalidHandle;
-  if (!fake_hip::is_device_memory(memory, bytes))
-    return refuse(kInvalidValue, "hipMemsetAsync: the bytes leave their allocation");
-  stream->queue().push_back([=] {
-    std::memset(memory, value, bytes);
-    return 0;
-  });
-  return 0;
-}
 EXPORT int hipMemcpy2DAsync(void* to, std::size_t to_stride, const void* from,
                             std::size_t from_stride, std::size_t bytes, std::size_t rows, int kind,
                             void* stream_handle) {

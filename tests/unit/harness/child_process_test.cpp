@@ -127,7 +127,7 @@ TEST(ChildProcess, AKernelRunComesBackWhole) {
   run.outputs["x"] = Tensor(Dtype::float32, {2, 3});
   run.outputs["x"].as<float>()[5] = 4;
   run.outputs["none"] = Tensor(Dtype::int32, {0, 4});
-  run.stray = StrayWrite{"x", {1, 2}};
+  run.stray = StrayWrite{"x", {1, 2}, "selects otherwise"};
   const KernelRun back = parse_kernel_run(serialise(run));
   EXPECT_EQ(back.kernel, run.kernel);
   EXPECT_EQ(back.configuration, run.configuration);
@@ -141,6 +141,7 @@ TEST(ChildProcess, AKernelRunComesBackWhole) {
   ASSERT_TRUE(back.stray);
   EXPECT_EQ(back.stray->output, "x");
   EXPECT_EQ(back.stray->at, run.stray->at);
+  EXPECT_EQ(back.stray->why, run.stray->why);
 }
 
 } // namespace

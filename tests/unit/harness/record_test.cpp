@@ -188,6 +188,15 @@ TEST_F(Record, SameSeedSameBytesWithAnyNumberOfThreads) {
   EXPECT_NE(want, recorded(other));
 }
 
+TEST_F(Record, DeflatedItIsSmallerAndReplaysAlike) {
+  RecordOptions deflated = options("small.h5");
+  deflated.deflate = true;
+  const std::string plain = recorded(options("plain.h5"));
+  EXPECT_LT(recorded(deflated).size(), plain.size() * 3 / 4);
+  EXPECT_EQ(replayed_green(deflated, ReplayMode::fed),
+            replayed_green(options("plain.h5"), ReplayMode::fed));
+}
+
 /// Large enough for every operation to have work for each thread.
 TEST_F(Record, SameBytesOfALargerLayerWithAnyNumberOfThreads) {
   std::string config = kTiny;

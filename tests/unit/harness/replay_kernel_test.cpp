@@ -74,7 +74,6 @@ public:
                    std::int64_t bytes, std::int64_t rows) override {
     return real_->copy_rows(to, to_stride, from, from_stride, bytes, rows);
   }
-  Status clear(void* memory, std::size_t bytes) override { return real_->clear(memory, bytes); }
   Status project(const optimized::ProjectionParams& params) override {
     return real_->project(params);
   }
@@ -161,7 +160,6 @@ public:
                    std::int64_t bytes, std::int64_t rows) override {
     return real_->copy_rows(to, to_stride, from, from_stride, bytes, rows);
   }
-  Status clear(void* memory, std::size_t bytes) override { return real_->clear(memory, bytes); }
   Status project(const optimized::ProjectionParams& params) override {
     return real_->project(params);
   }

@@ -23,6 +23,30 @@ TEST_F(ReplayLayerHints, TheOtherReadingOfTheScales) {
             std::string(kRight) + "mla_scale_read=bf16: the contract field is mla_scale_read");
 }
 
+/// Kernels add in fp32 as production kernels do; the reference does not overflow.
+TEST_F(ReplayLayerHints, TermsBeyondFp32AreToldPlainly) {
+  TinyRecording attention = tiny_layer();
+  Tensor& query = attention.input("sparse_attention", "mla_query");
+  for (std::int64_t i = 0; i < query.elements(); ++i)
+    query.as<std::uint16_t>()[i] = i % 3 ? 0x7F7F : 0xFF7F; // the largest bf16 of both signs
+  TinyRecording logits = testing::tiny_recording();
+  Tensor& weights = logits.input("index_logits_decode", "index_weights_folded");
+  for (std::int64_t i = 0; i < weights.elements(); ++i)
+    weights.as<float>()[i] = i % 2 ? 3e38f : -3e38f;
+  for (const auto& [recording, operation, tensor] :
+       {std::tuple(&attention, "sparse_attention", "latent"),
+        {&attention, "sparse_attention", "lse"},
+        {&logits, "index_logits_decode", "logits"}}) {
+    const Report report = replay(*recording);
+    const ReportLine* line = find(report, operation, tensor, "kernel", "reference");
+    EXPECT_EQ(line->verdict, Verdict::fail) << tensor;
+    EXPECT_EQ(line->hint,
+              "the kernel's values are not finite where terms are so large that a sum in fp32 "
+              "leaves its range, 3.4e38; exact sums do not (docs/comparison.md, Beyond fp32)")
+        << tensor;
+  }
+}
+
 TEST_F(ReplayLayerHints, AnAttentionInFp32IsNoExactOne) {
   TinyRecording recording = tiny_layer();
   for (const char* output : {"latent", "lse"})

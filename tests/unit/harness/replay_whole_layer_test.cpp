@@ -107,6 +107,56 @@ TEST_F(ReplayWholeLayer, TheKeysOfPrefillAreThoseThatTheLayerGathered) {
   EXPECT_GT(find(report, "layer", "logits", "kernel", "reference")->elements, 0);
 }
 
+/// Keys of the first request alone are right for a chunk of it, and say nothing about this run.
+TEST_F(ReplayWholeLayer, AGatherOfAnotherChunkIsSkippedWithANote) {
+  const std::string file = recorded("prefill:2x30+10", [](RecordedOperation&) {});
+  auto reader = RecordingReader::open(file);
+  ASSERT_TRUE(reader);
+  auto writer = RecordingWriter::create(path("gathered.h5"));
+  ASSERT_TRUE(writer && writer->contract(reader->contract()) && writer->config(reader->config()));
+  for (const OperationId& id : reader->operations()) {
+    const auto operation = reader->read(id, reader->contract());
+    ASSERT_TRUE(operation);
+    for (const auto& [name, tensor] : operation->inputs)
+      ASSERT_TRUE(writer->add(object_path(id, Side::inputs, name), tensor));
+    for (const auto& [name, tensor] : operation->outputs)
+      ASSERT_TRUE(writer->add(object_path(id, Side::outputs, name), tensor));
+    if (id.operation == "topk_slots") {
+      Tensor first(Dtype::int32, {1, operation->inputs.at("block_table").tensor.shape[1]});
+      std::copy_n(operation->inputs.at("block_table").tensor.bytes.begin(), first.bytes.size(),
+                  first.bytes.begin());
+      const OperationId gather{0, "index_cache_gather"};
+      ASSERT_TRUE(writer->add(object_path(gather, Side::inputs, "block_table"),
+                              {std::move(first), {"requests", "columns"}, {}}));
+    }
+    if (id.operation == "index_cache_write") {
+      ASSERT_TRUE(writer->add(object_path({0, "index_cache_gather"}, Side::inputs, "index_cache"),
+                              operation->outputs.at("index_cache")));
+    }
+    if (id.operation == "index_logits_prefill") {
+      for (const char* name : {"k_fp8", "k_scale"}) {
+        RecordedTensor keys = operation->inputs.at(name);
+        keys.tensor.bytes.resize(keys.tensor.bytes.size() / 2);
+        keys.tensor.shape[0] /= 2;
+        ASSERT_TRUE(writer->add(object_path({0, "index_cache_gather"}, Side::outputs, name), keys));
+      }
+      Tensor bounds(Dtype::int32, {2});
+      bounds.as<std::int32_t>()[1] = 40;
+      ASSERT_TRUE(writer->add(object_path({0, "index_cache_gather"}, Side::inputs, "cu_seq_lens"),
+                              {std::move(bounds), {"bounds"}, {}}));
+    }
+  }
+  ASSERT_TRUE(writer->commit());
+  const Report report = replay_layer(path("gathered.h5"));
+  EXPECT_EQ(report.verdict(), Verdict::pass) << to_text(report, {});
+  std::vector<std::string> notes;
+  for (const ReportLine& line : report.lines)
+    if (line.verdict == Verdict::skipped) notes.push_back(line.reason);
+  EXPECT_EQ(notes, std::vector<std::string>{
+                       "index_cache_gather is recorded of another chunk: k_fp8: found [40, 128], "
+                       "the step as a whole has [80, 128]"});
+}
+
 TEST_F(ReplayWholeLayer, AStepThatIsNotWholeIsSkippedWithTheReason) {
   const std::string file = recorded("decode:2x70+2");
   auto reader = RecordingReader::open(file);

@@ -5,6 +5,7 @@
 #include <tbb/global_control.h>
 
 #include <cmath>
+#include <iostream>
 #include <string>
 
 #include "dsakit/reference/index_cache.hpp"
@@ -370,7 +371,9 @@ TEST(LayerRanks, S44_SlicesSummedEqualTheWholeAndRanksAgreeOnTheIndexer) {
     for (std::int64_t ranks : {2, 4, 8})
       check_ranks(p, whole, ranks);
     if (HasFatalFailure()) return;
+    std::cout << seed << ' ';
   }
+  std::cout << ": seeds, each on 2, 4 and 8 ranks\n";
 }
 
 } // namespace layer_test

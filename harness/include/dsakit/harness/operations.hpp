@@ -63,10 +63,12 @@ struct Expected {
   const Tensor* before = nullptr; ///< in OperationData: what the output held before, if recorded
 };
 
-/// The first cell that a kernel wrote although it must not: beyond a row, or beside the tensor.
+/// What the values of an output do not show: the first cell that a kernel wrote although it must
+/// not, beyond a row or beside the tensor, or that it writes otherwise in another arrangement.
 struct StrayWrite {
   std::string output;
   std::vector<std::int64_t> at; ///< empty: beside the tensor
+  std::string why = {};         ///< empty: it may not be written
 };
 
 /// One launch of a kernel.

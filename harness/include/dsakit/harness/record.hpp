@@ -24,6 +24,7 @@ struct RecordOptions {
   std::int64_t cp_kv_cache_interleave_size = 1;
   std::string weights;    ///< "" or a folder of safetensors shards
   std::int64_t layer = 0; ///< of the checkpoint
+  bool deflate = false;   ///< shuffle + deflate the tensors
   std::string output;
   std::string command; ///< for /provenance: the command line without paths
 };

@@ -35,11 +35,12 @@ std::vector<std::int64_t> rows_to_try(const Failure& f, std::size_t axis) {
 
 } // namespace
 
-std::optional<Trial> Trial::of(const OperationAdapter& adapter, const Failure& f) {
+std::optional<AssumptionTrial> AssumptionTrial::of(const OperationAdapter& adapter,
+                                                   const Failure& f) {
   const bool got_is_reference = f.c.got.kind == Producer::Kind::reference;
   if (!got_is_reference && f.c.want.kind != Producer::Kind::reference) return std::nullopt;
   const OperationData& data = f.data;
-  Trial trial;
+  AssumptionTrial trial;
   trial.adapter_ = &adapter;
   trial.id_ = data.id;
   trial.contract_ = data.contract;
@@ -76,14 +77,14 @@ std::optional<Trial> Trial::of(const OperationAdapter& adapter, const Failure& f
   return trial;
 }
 
-Case Trial::case_of(const RecordedOperation& tensors) const {
+Case AssumptionTrial::case_of(const RecordedOperation& tensors) const {
   Case c = case_;
   (c.got.kind == Producer::Kind::reference ? c.want : c.got).tensor =
       &tensors.outputs.at(kOdd).tensor;
   return c;
 }
 
-bool Trial::explains(const Assumption& assumption) const {
+bool AssumptionTrial::explains(const Assumption& assumption) const {
   RecordedOperation tensors = *tensors_;
   OperationData other{id_, contract_, tensors, config_};
   assumption.make(tensors, other.contract, other.config);

@@ -18,11 +18,11 @@ struct Assumption {
   std::function<void(RecordedOperation&, ContractValues&, Attributes&)> make;
 };
 
-class Trial {
+class AssumptionTrial {
 public:
   /// Nothing where no assumption could be judged: no side is the reference, too few elements are
   /// wrong, or there are more tensors than are worth copying.
-  static std::optional<Trial> of(const OperationAdapter& adapter, const Failure& f);
+  static std::optional<AssumptionTrial> of(const OperationAdapter& adapter, const Failure& f);
 
   /// The reference explains the values under that assumption: the comparison passes, all that was
   /// compared is, and the worst error is half of what it was, so that a bound which lets
@@ -33,7 +33,7 @@ public:
   OperationData data() const { return {id_, contract_, *tensors_, config_}; }
 
 private:
-  Trial() = default;
+  AssumptionTrial() = default;
   Case case_of(const RecordedOperation& tensors) const;
 
   const OperationAdapter* adapter_ = nullptr;

@@ -50,8 +50,6 @@ public:
   /// `rows` rows of `bytes` from device memory to device memory, on the stream; strides in BYTES.
   virtual Status copy_rows(void* to, std::int64_t to_stride, const void* from,
                            std::int64_t from_stride, std::int64_t bytes, std::int64_t rows) = 0;
-  /// Zero bytes, on the stream.
-  virtual Status clear(void* memory, std::size_t bytes) = 0;
   /// On the stream, by the library that projects here; unsupported where it does not load.
   virtual Status project(const ProjectionParams& params) = 0;
   /// "eigen", "hipblaslt", "cublaslt"

@@ -133,8 +133,9 @@ public:
   /// Enqueues the step on the device's stream: writes the new tokens to both caches, selects,
   /// attends. Rows [0, tokens) of topk_indices are set, -1 where a row has no more keys; the output
   /// of a row without a key is 0. Neither waits nor allocates, so that it can be captured in a
-  /// graph; the graph serves later prepares of the same rows with lengths up to those captured, as
-  /// long as they are cut into the same chunks and the same rows have no key.
+  /// graph, which serves later prepares of the same tokens and query_lens: decode requests of any
+  /// length up to the captured one, 0 included; prefill requests too, where they are cut into the
+  /// same chunks.
   /// Without tokens, or where both caches have no pages (a dummy run): ok, nothing is launched.
   Status run(const LayerStep& step);
 
