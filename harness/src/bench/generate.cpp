@@ -16,7 +16,7 @@ namespace {
 
 using ExtentMap = std::map<std::string, std::int64_t, std::less<>>;
 
-constexpr std::int64_t kPageSize = 64;
+constexpr std::int64_t kUsualPageSize = 64;
 
 ContractValues default_contract(const std::string& format) {
   ContractValues values = kimi_k31_contract({{"index_fp8_encoding", "e4m3fn"}});
@@ -275,7 +275,7 @@ private:
   ContractValues contract_;
   ValuePool pool_;
   ExtentMap extents_;
-  std::int64_t page_size_ = kPageSize;
+  std::int64_t page_size_ = kUsualPageSize;
   double bytes_ = 0;
 };
 

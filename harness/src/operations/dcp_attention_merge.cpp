@@ -11,7 +11,7 @@
 namespace dsakit::harness {
 namespace {
 
-Result<reference::DcpAttention> load(const OperationData& data) {
+Result<reference::DcpAttention> load_merge(const OperationData& data) {
   const auto lse_base = parse_lse_base(data.contract);
   DSAKIT_TRY(lse_base);
   const Tensor& latent = data.input("rank_latent");
@@ -49,7 +49,7 @@ Expected expected(const char* output, std::vector<double> exact, Dtype dtype, Sh
 class DcpAttentionMerge final : public OperationAdapter {
 public:
   Result<std::vector<Expected>> reference(const OperationData& data) const override {
-    const auto in = load(data);
+    const auto in = load_merge(data);
     DSAKIT_TRY(in);
     Outputs exact(*in);
     DSAKIT_TRY(reference::dcp_attention_merge_exact(*in, exact.latent.data(), exact.lse.data(),
@@ -66,7 +66,7 @@ public:
 
   Result<std::vector<double>> bound(const OperationData& data, std::string_view output,
                                     Accumulation accumulation) const override {
-    const auto in = load(data);
+    const auto in = load_merge(data);
     DSAKIT_TRY(in);
     Outputs bound(*in);
     DSAKIT_TRY(reference::dcp_attention_merge_bound(*in, accumulation, bound.latent.data(),
@@ -75,7 +75,7 @@ public:
   }
 
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
-    const auto in = load(data);
+    const auto in = load_merge(data);
     DSAKIT_TRY(in);
     const Tensor& rank_latent = data.input("rank_latent");
     const auto device_rank_latent = DeviceBuffer::upload(device, rank_latent);

@@ -8,7 +8,7 @@
 namespace dsakit::harness {
 namespace {
 
-Result<reference::OutputGate> load(const OperationData& data) {
+Result<reference::OutputGate> load_gate(const OperationData& data) {
   const auto rounding = parse_gate_rounding(data.contract);
   DSAKIT_TRY(rounding);
   const auto dtype = parse_activation_dtype(data.contract);
@@ -21,7 +21,7 @@ Result<reference::OutputGate> load(const OperationData& data) {
 class OutputGate final : public OperationAdapter {
 public:
   Result<std::vector<Expected>> reference(const OperationData& data) const override {
-    const auto in = load(data);
+    const auto in = load_gate(data);
     DSAKIT_TRY(in);
     const Tensor& value = data.input("attn_value");
     Expected gated;
@@ -36,7 +36,7 @@ public:
 
   Result<std::vector<double>> bound(const OperationData& data, std::string_view,
                                     Accumulation) const override {
-    const auto in = load(data);
+    const auto in = load_gate(data);
     DSAKIT_TRY(in);
     std::vector<double> exact(static_cast<std::size_t>(in->elements));
     std::vector<double> bound(exact.size());
@@ -45,7 +45,7 @@ public:
   }
 
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
-    const auto in = load(data);
+    const auto in = load_gate(data);
     DSAKIT_TRY(in);
     DSAKIT_TRY(need_bf16(data.contract));
     const Tensor& value = data.input("attn_value");

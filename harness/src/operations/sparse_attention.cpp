@@ -34,7 +34,7 @@ Status load_records(const OperationData& data, reference::SparseAttention& in) {
   return {};
 }
 
-Result<reference::SparseAttention> load(const OperationData& data) {
+Result<reference::SparseAttention> load_attention(const OperationData& data) {
   const Tensor& q = data.input("mla_query");
   const Tensor& slots = data.input("slots");
   reference::SparseAttention in{};
@@ -61,7 +61,7 @@ std::size_t rows_of(const reference::SparseAttention& in) {
 class SparseAttention final : public OperationAdapter {
 public:
   Result<std::vector<Expected>> reference(const OperationData& data) const override {
-    const auto in = load(data);
+    const auto in = load_attention(data);
     DSAKIT_TRY(in);
     Expected latent;
     latent.output = "latent";
@@ -88,7 +88,7 @@ public:
 
   Result<std::vector<double>> bound(const OperationData& data, std::string_view output,
                                     Accumulation accumulation) const override {
-    const auto in = load(data);
+    const auto in = load_attention(data);
     DSAKIT_TRY(in);
     if (accumulation == Accumulation::sm90_wgmma_fp8)
       return bad_input("sparse_attention " + std::string(output) +
@@ -108,7 +108,7 @@ public:
 
   Result<std::map<std::string, Tensor>>
   simulated(const OperationData& data, std::optional<std::size_t> switched) const override {
-    const auto in = load(data);
+    const auto in = load_attention(data);
     DSAKIT_TRY(in);
     Tensor latent(Dtype::bfloat16, {in->tokens, in->heads, reference::kMlaLatent});
     Tensor lse(Dtype::float32, {in->tokens, in->heads});
@@ -123,7 +123,7 @@ public:
   }
 
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
-    const auto in = load(data);
+    const auto in = load_attention(data);
     DSAKIT_TRY(in);
     const auto q = DeviceBuffer::upload(device, data.input("mla_query"));
     DSAKIT_TRY(q);

@@ -16,7 +16,7 @@ const char* cache_name(const Problem& problem) {
   return problem.has("mla_cache") ? "mla_cache" : "index_cache";
 }
 
-std::span<const std::int32_t> int32s(const Tensor& tensor) {
+std::span<const std::int32_t> id_span(const Tensor& tensor) {
   return {tensor.as<std::int32_t>(), static_cast<std::size_t>(tensor.elements())};
 }
 
@@ -72,12 +72,12 @@ std::vector<std::int64_t> used_columns(const Problem& problem) {
     most = std::clamp(columns, most, std::max(most, table.shape[1]));
   };
   if (problem.has("cu_seq_lens")) {
-    const auto lens = int32s(problem.input("cu_seq_lens"));
+    const auto lens = id_span(problem.input("cu_seq_lens"));
     for (std::size_t b = 0; b + 1 < lens.size(); ++b)
       note(static_cast<std::int64_t>(b), lens[b + 1] - lens[b]);
   } else {
-    const auto lens = int32s(problem.input("row_lens"));
-    const auto requests = int32s(problem.input("row_request"));
+    const auto lens = id_span(problem.input("row_lens"));
+    const auto requests = id_span(problem.input("row_request"));
     for (std::size_t r = 0; r < lens.size(); ++r)
       note(requests[r], lens[r]);
   }
@@ -86,7 +86,7 @@ std::vector<std::int64_t> used_columns(const Problem& problem) {
 
 /// The rows of each request of a gather; those of none are left out.
 std::vector<std::pair<std::int64_t, std::int64_t>> gathered_ranges(const Problem& problem) {
-  const auto lens = int32s(problem.input("cu_seq_lens"));
+  const auto lens = id_span(problem.input("cu_seq_lens"));
   const std::int64_t rows = extent_of(problem, "rows");
   std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
   for (std::size_t b = 0; b + 1 < lens.size(); ++b)
@@ -113,7 +113,7 @@ Indices used_pages(const Problem& problem) {
     if (page >= 0 && page < pool) pages.insert(page);
   };
   if (problem.has("slots")) {
-    for (const std::int32_t slot : int32s(problem.input("slots")))
+    for (const std::int32_t slot : id_span(problem.input("slots")))
       if (slot >= 0) note(slot / problem.page_size());
   } else {
     const Tensor& table = problem.input("block_table");
@@ -194,7 +194,7 @@ ShrinkAxis requests() {
       [](const Problem& p, const Indices& kept) -> std::optional<Problem> {
         Problem smaller = p;
         const auto lens =
-            p.has("row_lens") ? int32s(p.input("row_lens")) : std::span<const std::int32_t>{};
+            p.has("row_lens") ? id_span(p.input("row_lens")) : std::span<const std::int32_t>{};
         const auto is_used = [&](std::int64_t row) {
           return lens.empty() || lens[static_cast<std::size_t>(row)] > 0;
         };
@@ -210,7 +210,7 @@ ShrinkAxis requests() {
       },
       [](const Problem& p, const Place&) {
         std::set<std::int64_t> used;
-        for (const std::int32_t request : int32s(p.input("row_request")))
+        for (const std::int32_t request : id_span(p.input("row_request")))
           if (request >= 0 && request < p.input("block_table").shape[0]) used.insert(request);
         return sorted(used);
       }};
@@ -337,7 +337,7 @@ std::optional<Problem> blank_unwritten(const Problem& problem, const Place&) {
 /// The records that are read, one after the other.
 std::optional<Problem> pack_slots(const Problem& problem, const Place&) {
   std::set<std::int64_t> used;
-  for (const std::int32_t slot : int32s(problem.input("slots")))
+  for (const std::int32_t slot : id_span(problem.input("slots")))
     if (slot >= 0) used.insert(slot);
   const RecordedTensor& recorded = problem.tensors.inputs.at("mla_cache");
   const Tensor& cache = recorded.tensor;
