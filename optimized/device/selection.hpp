@@ -9,7 +9,7 @@
 
 namespace dsakit::optimized::DSAKIT_ARCH {
 
-inline constexpr int kSelectionBlock = 512; // lanes of the workgroup
+inline constexpr int kSelectionBlock = 512; // lanes of the workgroup, if nothing else was tuned
 inline constexpr int kMaxSelected = 4096;
 inline constexpr int kBuckets = 256;
 
@@ -41,17 +41,19 @@ DSAKIT_DEVICE int position_of(std::uint64_t candidate) {
 /// Finds shift and prefix such that exactly k of the n candidates have (candidate >> shift) >=
 /// prefix: walks down from the top byte, counts how many of the candidates fall in each of 256
 /// buckets, and keeps the bucket in which the k-th lies, until every candidate left is selected.
-/// Ties only make it walk further. candidate_at(i): the i-th; n > k >= 1.
-template <class CandidateAt>
+/// Ties only make it walk further. candidate_at(i): the i-th; n > k >= 1. kLanes: of the workgroup,
+/// at least kBuckets.
+template <int kLanes, class CandidateAt>
 DSAKIT_DEVICE void find_threshold(SelectionLds& lds, int n, std::uint32_t k,
                                   const CandidateAt& candidate_at, int& shift,
                                   std::uint64_t& prefix) {
+  static_assert(kLanes >= kBuckets, "a lane a bucket");
   const int lane = static_cast<int>(threadIdx.x);
   prefix = 0;
   for (shift = 56;; shift -= 8) {
     if (lane < kBuckets) lds.count[lane] = 0;
     __syncthreads(); // counters are zero before any lane counts
-    for (int i = lane; i < n; i += kSelectionBlock) {
+    for (int i = lane; i < n; i += kLanes) {
       const std::uint64_t c = candidate_at(i);
       if (shift == 56 || c >> (shift + 8) == prefix)
         lds_fetch_add(&lds.count[c >> shift & (kBuckets - 1)], 1);
@@ -81,11 +83,12 @@ DSAKIT_DEVICE void find_threshold(SelectionLds& lds, int n, std::uint32_t k,
 }
 
 /// Sorts the first `size` (a power of two) descending.
+template <int kLanes>
 DSAKIT_DEVICE void sort_descending(std::uint64_t* values, int size) {
   for (int width = 2; width <= size; width *= 2)
     for (int distance = width / 2; distance > 0; distance /= 2) {
       __syncthreads(); // the last exchanges are written
-      for (int i = static_cast<int>(threadIdx.x); i < size; i += kSelectionBlock) {
+      for (int i = static_cast<int>(threadIdx.x); i < size; i += kLanes) {
         const int partner = i ^ distance;
         if (partner < i) continue;
         const bool descending = (i & width) == 0;
@@ -102,7 +105,7 @@ DSAKIT_DEVICE void sort_descending(std::uint64_t* values, int size) {
 
 /// Leaves the `wanted` candidates with (candidate >> shift) >= prefix in lds.selected, by rank or
 /// by ascending position.
-template <class CandidateAt>
+template <int kLanes, class CandidateAt>
 DSAKIT_DEVICE void collect_in_order(SelectionLds& lds, int n, int wanted,
                                     const CandidateAt& candidate_at, int shift,
                                     std::uint64_t prefix, bool ascending) {
@@ -111,17 +114,17 @@ DSAKIT_DEVICE void collect_in_order(SelectionLds& lds, int n, int wanted,
   while (size < wanted)
     size *= 2;
   if (lane == 0) lds.filled = 0;
-  for (int i = wanted + lane; i < size; i += kSelectionBlock)
+  for (int i = wanted + lane; i < size; i += kLanes)
     lds.selected[i] = 0; // below every candidate
   __syncthreads();       // the fill count is zero
-  for (int i = lane; i < n; i += kSelectionBlock) {
+  for (int i = lane; i < n; i += kLanes) {
     const std::uint64_t c = candidate_at(i);
     if (c >> shift < prefix) continue;
     const std::uint32_t place = lds_fetch_add(&lds.filled, 1);
     if (place < static_cast<std::uint32_t>(wanted)) // more only of equal candidates
       lds.selected[place] = ascending ? c & 0xFFFFFFFFu : c;
   }
-  sort_descending(lds.selected, size);
+  sort_descending<kLanes>(lds.selected, size);
 }
 
 } // namespace dsakit::optimized::DSAKIT_ARCH

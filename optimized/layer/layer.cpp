@@ -22,7 +22,8 @@ Status check_config(const LayerConfig& config, const LayerContract& contract) {
       {"max_requests", config.max_requests},
       {"max_model_len", config.max_model_len},
       {"max_total_seq_len", config.max_total_seq_len},
-      {"max_logits_bytes", config.max_logits_bytes}};
+      {"max_logits_bytes", config.max_logits_bytes},
+      {"attention_splits", config.attention_splits}};
   for (const auto& [name, value] : positive)
     if (value < 1) return bad_input(found(name, value, "at least 1"));
   constexpr std::int64_t kMostKeys = std::numeric_limits<std::int32_t>::max();

@@ -90,18 +90,19 @@ Status run_indexer(LayerState& state, const LayerStep& step);
 Status project(LayerState& state, const std::string& weight, const std::uint16_t* x,
                std::uint16_t* y);
 
-/// Enqueues the picked kernel on the layer's workspace.
+/// Enqueues the chosen kernel on the layer's workspace.
 template <class Params>
 Status launch(LayerState& state, const Params& params) {
-  const auto kernel = pick<Params>(state.device.arch(), params);
-  DSAKIT_TRY(kernel);
+  const auto choice = choose<Params>(state.device.arch(), state.device.description(), params);
+  DSAKIT_TRY(choice);
+  const Kernel<Params>& kernel = *choice->kernel;
   if (state.rehearsal) {
     state.kernel_workspace_bytes =
-        std::max(state.kernel_workspace_bytes, (*kernel)->workspace_bytes(params));
+        std::max(state.kernel_workspace_bytes, kernel.workspace_bytes(choice->params));
     return {};
   }
-  return (*kernel)->launch(params, state.kernel_workspace, state.kernel_workspace_bytes,
-                           state.device.stream());
+  return kernel.launch(choice->params, state.kernel_workspace, state.kernel_workspace_bytes,
+                       state.device.stream());
 }
 
 } // namespace dsakit::optimized

@@ -8,6 +8,14 @@
 
 namespace dsakit::optimized {
 
+Status Device::begin_capture() {
+  return unsupported(description() + " captures no graphs");
+}
+
+Result<std::unique_ptr<DeviceGraph>> Device::end_capture() {
+  return unsupported(description() + " captures no graphs");
+}
+
 Result<std::unique_ptr<Device>> open_device(DeviceKind kind, const HostOptions& host) {
   switch (kind) {
   case DeviceKind::host:

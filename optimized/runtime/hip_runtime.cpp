@@ -49,7 +49,18 @@ using HipError = int; // 0 is hipSuccess
     HipError(void* to, std::size_t to_stride, const void* from, std::size_t from_stride,           \
              std::size_t bytes, std::size_t rows, int kind, void* stream))
 
-constexpr int kHostToDevice = 1; // hipMemcpyKind
+// Graphs, which every runtime since ROCm 5 has; where one lacks them nothing else is missing.
+#define DSAKIT_HIP_GRAPH_FUNCTIONS(X)                                                              \
+  X(hipStreamBeginCapture, HipError(void* stream, int mode))                                       \
+  X(hipStreamEndCapture, HipError(void* stream, void** graph))                                     \
+  X(hipGraphInstantiateWithFlags,                                                                  \
+    HipError(void** runnable, void* graph, unsigned long long flags))                              \
+  X(hipGraphLaunch, HipError(void* runnable, void* stream))                                        \
+  X(hipGraphExecDestroy, HipError(void* runnable))                                                 \
+  X(hipGraphDestroy, HipError(void* graph))
+
+constexpr int kThreadLocalCapture = 1; // hipStreamCaptureMode
+constexpr int kHostToDevice = 1;       // hipMemcpyKind
 constexpr int kDeviceToHost = 2;
 constexpr int kDeviceToDevice = 3;
 
@@ -60,8 +71,14 @@ void* extra_tag(std::uintptr_t tag) {
 struct Hip {
 #define DSAKIT_MEMBER(name, ...) std::add_pointer_t<__VA_ARGS__> name = nullptr;
   DSAKIT_HIP_FUNCTIONS(DSAKIT_MEMBER)
+  DSAKIT_HIP_GRAPH_FUNCTIONS(DSAKIT_MEMBER)
 #undef DSAKIT_MEMBER
 
+  bool has_graphs() const {
+#define DSAKIT_IS_THERE(name, ...) name != nullptr&&
+    return DSAKIT_HIP_GRAPH_FUNCTIONS(DSAKIT_IS_THERE) true;
+#undef DSAKIT_IS_THERE
+  }
   Status check(HipError error, const std::string& call) const {
     if (error == 0) return {};
     return {Code::device_error, call + ": " + hipGetErrorName(error)};
@@ -87,8 +104,33 @@ Result<Hip> load_hip() {
   if (!hip.name) return no_device("the HIP runtime has no " #name);
   DSAKIT_HIP_FUNCTIONS(DSAKIT_LOAD)
 #undef DSAKIT_LOAD
+#define DSAKIT_LOAD(name, ...)                                                                     \
+  hip.name = reinterpret_cast<std::add_pointer_t<__VA_ARGS__>>(dlsym(library, #name));
+  DSAKIT_HIP_GRAPH_FUNCTIONS(DSAKIT_LOAD)
+#undef DSAKIT_LOAD
   return hip;
 }
+
+class HipGraph final : public DeviceGraph {
+public:
+  HipGraph(const Hip& hip, void* stream) : hip_(hip), stream_(stream) {}
+  ~HipGraph() override {
+    if (runnable_) hip_.hipGraphExecDestroy(runnable_);
+  }
+
+  Status instantiate(void* graph) {
+    return hip_.check(hip_.hipGraphInstantiateWithFlags(&runnable_, graph, 0),
+                      "hipGraphInstantiateWithFlags");
+  }
+  Status replay() override {
+    return hip_.check(hip_.hipGraphLaunch(runnable_, stream_), "hipGraphLaunch");
+  }
+
+private:
+  const Hip& hip_;
+  void* stream_;
+  void* runnable_ = nullptr;
+};
 
 class HipDevice final : public Device, public LaunchStream {
 public:
@@ -167,6 +209,21 @@ public:
     DSAKIT_TRY(
         hip_.check(hip_.hipEventElapsedTime(&milliseconds, start_, stop_), "hipEventElapsedTime"));
     return 1e3 * static_cast<double>(milliseconds);
+  }
+
+  Status begin_capture() override {
+    if (!hip_.has_graphs()) return Device::begin_capture();
+    return hip_.check(hip_.hipStreamBeginCapture(stream_, kThreadLocalCapture),
+                      "hipStreamBeginCapture");
+  }
+  Result<std::unique_ptr<DeviceGraph>> end_capture() override {
+    void* captured = nullptr;
+    DSAKIT_TRY(hip_.check(hip_.hipStreamEndCapture(stream_, &captured), "hipStreamEndCapture"));
+    auto graph = std::make_unique<HipGraph>(hip_, stream_);
+    const Status status = graph->instantiate(captured);
+    hip_.hipGraphDestroy(captured);
+    if (!status) return status;
+    return std::unique_ptr<DeviceGraph>(std::move(graph));
   }
 
   Status launch(const Launch& launch) override {

@@ -1,6 +1,7 @@
 // The kernels that this program holds, per arch.
 #include "dsakit/optimized/kernel.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <set>
 
@@ -87,6 +88,38 @@ const std::vector<std::string_view>& kernel_names() {
     return std::vector<std::string_view>(all.begin(), all.end());
   }();
   return names;
+}
+
+namespace {
+
+template <class Params>
+void list_space(std::vector<ConfigurationSpace>& spaces, const Kernel<Params>& kernel) {
+  if (!kernel.tuning) return;
+  const Tuning<Params>& tuning = *kernel.tuning;
+  if (std::any_of(spaces.begin(), spaces.end(), [&](const ConfigurationSpace& listed) {
+        return listed.operation == tuning.operation && listed.kernel == kernel.name;
+      }))
+    return;
+  ConfigurationSpace space{tuning.operation, kernel.name, {}};
+  for (const Tunable<Params>& tunable : tuning.tunables)
+    space.keys.push_back({tunable.key, tunable.meaning, tunable.values});
+  spaces.push_back(std::move(space));
+}
+
+} // namespace
+
+const std::vector<ConfigurationSpace>& configuration_spaces() {
+  static const std::vector<ConfigurationSpace> spaces = [] {
+    std::vector<ConfigurationSpace> all;
+    for (const Arch arch : {Arch::gfx942, Arch::gfx950, Arch::sm_90}) {
+#define DSAKIT_LIST_SPACES(Params)                                                                 \
+  for (const Kernel<Params>& kernel : kernels<Params>(arch))                                       \
+    list_space(all, kernel);
+      DSAKIT_FOR_EACH_PARAMS(DSAKIT_LIST_SPACES)
+    }
+    return all;
+  }();
+  return spaces;
 }
 
 Result<std::string> forced_kernel() {

@@ -111,6 +111,43 @@ TEST_F(HipRuntime, TimesInMicroseconds) {
   EXPECT_LT(*elapsed, 5e6);
 }
 
+TEST_F(HipRuntime, AGraphDoesWhatWasCapturedAtEachReplayAndNothingBefore) {
+  pretend("1", mach(embedded()[0]));
+  auto device = open_device(DeviceKind::hip);
+  ASSERT_TRUE(device);
+  const auto memory = (*device)->allocate(16);
+  ASSERT_TRUE(memory);
+  const std::vector<std::uint8_t> ones(16, 1);
+  std::vector<std::uint8_t> found(16);
+  ASSERT_TRUE((*device)->upload(*memory, ones.data(), 16));
+  ASSERT_TRUE((*device)->begin_capture());
+  ASSERT_TRUE((*device)->clear(*memory, 8));
+  {
+    const auto graph = (*device)->end_capture();
+    ASSERT_TRUE(graph) << graph.status().what();
+    ASSERT_TRUE((*device)->download(found.data(), *memory, 16));
+    EXPECT_EQ(found, ones);
+    for (int replay = 0; replay < 2; ++replay) {
+      ASSERT_TRUE((*device)->upload(*memory, ones.data(), 16));
+      ASSERT_TRUE((*graph)->replay());
+      ASSERT_TRUE((*device)->download(found.data(), *memory, 16));
+      EXPECT_EQ(found[7], 0);
+      EXPECT_EQ(found[8], 1);
+    }
+  }
+  (*device)->release(*memory);
+}
+
+TEST_F(HipRuntime, WaitingForACapturedStreamIsAnError) {
+  pretend("1", mach(embedded()[0]));
+  auto device = open_device(DeviceKind::hip);
+  ASSERT_TRUE(device);
+  ASSERT_TRUE((*device)->begin_capture());
+  const Status waited = (*device)->synchronize();
+  EXPECT_NE(waited.what().find("hipErrorStreamCaptureUnsupported"), std::string::npos);
+  EXPECT_TRUE((*device)->end_capture());
+}
+
 /// Every kernel of an operation launches by a symbol of the code object, with the struct's own
 /// bytes.
 template <class Params>

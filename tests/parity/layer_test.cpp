@@ -613,6 +613,8 @@ TEST_P(Layer, RefusalsNameTheValue) {
             }),
             "weight wk_index: found fp8, want bf16: the indexer's key and weight projections are "
             "not quantised");
+  EXPECT_EQ(create([](auto& c, auto&) { c.attention_splits = 0; }),
+            "attention_splits: found 0, want at least 1");
   // What a kernel refuses is told before anything is allocated.
   EXPECT_NE(create([](auto& c, auto&) { c.attention_splits = 65; }).find("splits is 65"),
             std::string::npos);

@@ -34,6 +34,7 @@ struct Problem {
   reference::DcpRank dcp = {};
   std::int64_t logits_padding = 3; // elements between rows of logits, NaN
   std::int64_t topk_padding = 5;   // elements between rows of topk_indices
+  std::int32_t lanes = 0;
 
   std::int64_t rows() const { return static_cast<std::int64_t>(row_ends.size()); }
 };
@@ -77,6 +78,7 @@ protected:
     params.dcp_world = static_cast<std::int32_t>(p.dcp.world);
     params.dcp_interleave = static_cast<std::int32_t>(p.dcp.interleave);
     params.dcp_rank = static_cast<std::int32_t>(p.dcp.rank);
+    params.lanes = p.lanes;
     const Status status = testing::run_kernel(device, params);
     EXPECT_TRUE(status) << status.what();
     const std::vector<std::int32_t> padded = indices.values();
@@ -149,6 +151,29 @@ TEST_P(Topk, RanksThatDoNotExistAreRefused) {
   EXPECT_EQ(refusal(2, 0, 0), "dcp_world is 2 and dcp_interleave 0, want at least 1 each");
   EXPECT_EQ(refusal(2, 1, 2), "dcp_rank is 2, want 0 to 1");
   EXPECT_EQ(refusal(2, 1, -1), "dcp_rank is -1, want 0 to 1");
+}
+
+// The width of the workgroup is a matter of speed alone.
+TEST_P(Topk, AnyNumberOfLanesGivesTheSame) {
+  std::mt19937 random(31);
+  Problem p{300, 5000};
+  for (std::int64_t i = 0; i < 3 * p.columns; ++i)
+    p.logits.push_back(static_cast<float>(random() % 900)); // ties
+  p.row_ends = {5000, 301, 300};
+  for (const std::int32_t lanes : {0, 256, 512, 1024}) {
+    SCOPED_TRACE(lanes);
+    p.lanes = lanes;
+    expect_same_indices(p);
+  }
+  for (const std::int32_t lanes : {-1, 64, 128, 384, 2048}) {
+    optimized::TopkParams params{};
+    params.k = 1;
+    params.lanes = lanes;
+    const Status status = testing::run_kernel(*device_, params);
+    EXPECT_EQ(status.code(), Code::unsupported);
+    EXPECT_NE(status.what().find("lanes is " + std::to_string(lanes) + ", want 256, 512 or 1024"),
+              std::string::npos);
+  }
 }
 
 /// Rows of one kind of score each.

@@ -7,6 +7,7 @@
 
 #include "dsakit/harness/environment.hpp"
 #include "dsakit/optimized/code_objects.hpp"
+#include "dsakit/optimized/configuration.hpp"
 #include "dsakit/optimized/device.hpp"
 #include "dsakit/optimized/selftest.hpp"
 #include "exit_codes.hpp"
@@ -45,18 +46,54 @@ std::vector<Candidate> candidates(const DoctorArguments& options) {
   return all;
 }
 
-void examine() {
+/// "1 to 64" or "256, 512, 1024"
+std::string values_of(const optimized::ConfigurationKey& key) {
+  const auto& values = key.values;
+  if (values.size() > 2 && values.back() - values.front() + 1 == static_cast<int>(values.size()))
+    return std::to_string(values.front()) + " to " + std::to_string(values.back());
+  std::string text;
+  for (const std::int32_t value : values)
+    text += (text.empty() ? "" : ", ") + std::to_string(value);
+  return text;
+}
+
+/// What may be tuned, and for which of the devices that are here something was.
+Status examine_tuning(const std::vector<std::string>& devices) {
+  std::puts("tunable (dsakit sweep)");
+  for (const optimized::ConfigurationSpace& space : optimized::configuration_spaces())
+    for (const optimized::ConfigurationKey& key : space.keys)
+      std::printf("  %s %s: %s = %s (%s)\n", std::string(space.operation).c_str(),
+                  std::string(space.kernel).c_str(), std::string(key.key).c_str(),
+                  values_of(key).c_str(), std::string(key.meaning).c_str());
+  const auto choices = optimized::tuned_choices();
+  DSAKIT_TRY(choices);
+  std::puts("tuned choices");
+  for (const std::string& device : devices) {
+    const auto count = std::count_if(
+        (*choices)->begin(), (*choices)->end(),
+        [&](const optimized::TunedChoice& choice) { return choice.device == device; });
+    if (count == 0)
+      std::printf("  %s: none, every kernel takes its default\n", device.c_str());
+    else
+      std::printf("  %s: %lld\n", device.c_str(), static_cast<long long>(count));
+  }
+  return {};
+}
+
+Status examine() {
   const harness::Environment environment = harness::capture_environment();
   line("dsakit", environment.version + " (" + environment.revision + "), " + environment.compiler +
                      ", " + environment.build_type);
   line("cpu", environment.cpu);
 
   std::puts("devices");
+  std::vector<std::string> names;
   for (const Candidate& candidate : candidates({})) {
     const auto device = optimized::open_device(candidate.kind, candidate.host);
     constexpr const char* labels[] = {"  host", "  hip", "  cuda"};
     line(labels[static_cast<int>(candidate.kind)],
          device ? (*device)->description() : "no: " + device.status().what());
+    if (device) names.push_back((*device)->description());
   }
 
   std::puts("code objects for AMD GPUs (compiled and audited; never run on AMD hardware)");
@@ -65,10 +102,13 @@ void examine() {
     std::printf("  %-10s %-22s %7zu bytes\n", std::string(optimized::name(object.arch)).c_str(),
                 std::string(object.operation).c_str(), object.bytes);
 
+  const Status tuning = examine_tuning(names);
+
   std::puts("environment");
   if (environment.variables.empty()) std::puts("  nothing set that changes a result or a choice");
   for (const auto& [name, value] : environment.variables)
     std::printf("  %s=%s\n", name.c_str(), value.c_str());
+  return tuning;
 }
 
 /// Prints a line for each primitive. The first wrong one is named again at the end.
@@ -102,7 +142,10 @@ int run_selftest(optimized::Device& device) {
 }
 
 int run_doctor(const DoctorArguments& options) {
-  examine();
+  if (const Status status = examine(); !status) {
+    std::fprintf(stderr, "dsakit doctor: %s\n", status.what().c_str());
+    return exit_code(status.code());
+  }
   int code = kExitPass;
   bool any = false;
   for (const Candidate& candidate : candidates(options)) {

@@ -44,6 +44,9 @@ int run(int argc, char** argv) {
     add_compare(app, code);
     add_bisect(app, code);
     add_shrink(app, code);
+    add_bench(app, code);
+    add_bench_diff(app, code);
+    add_sweep(app, code);
     add_golden(app, code);
     add_doctor(app, code);
     app.parse(argc, argv);

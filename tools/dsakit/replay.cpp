@@ -24,6 +24,7 @@ struct ReplayArguments {
   harness::ReplayOptions replay;
   DeviceOptions device;
   std::string mode = "fed";
+  std::vector<std::string> determinism; ///< levels, count
 };
 
 /// What has to be said again to see the same result.
@@ -34,6 +35,7 @@ std::string repeat(const ReplayArguments& o) {
   if (o.replay.rows != 0)
     add("--rows " + std::to_string(o.replay.rows) + " --seed " + std::to_string(o.replay.seed));
   if (o.replay.attribute) add("--attribute");
+  if (!o.determinism.empty()) add("--determinism " + o.determinism[0] + " " + o.determinism[1]);
   if (const std::string rules = o.report.rules.repeat(); !rules.empty()) add(rules);
   return text;
 }
@@ -43,6 +45,13 @@ Result<harness::Report> run_replay(ReplayArguments& o) {
   DSAKIT_TRY(rules);
   auto overrides = o.device.overrides();
   DSAKIT_TRY(overrides);
+  if (!o.determinism.empty()) {
+    const auto wanted = harness::parse_determinism(o.determinism[0], o.determinism[1]);
+    DSAKIT_TRY(wanted);
+    o.replay.determinism = *wanted;
+    if (o.mode == "chained")
+      return bad_input("--determinism: found --mode chained, want fed: bits of one operation");
+  }
   o.replay.overrides = std::move(*overrides);
   o.replay.device = o.device.kind();
   o.replay.host = o.device.host();
@@ -91,6 +100,11 @@ void add_replay(CLI::App& app, int& exit_code) {
   verb->add_option("--operation", o.replay.operation, "replay only this one")->type_name("NAME");
   verb->add_flag("--attribute", o.replay.attribute,
                  "say which rounding point explains an error: of attention and FP8 index logits");
+  verb->add_option("--determinism", o.determinism,
+                   "compare the bits of N runs (run), of N rows alone and in their batch (batch), "
+                   "and of other splits (split), where a kernel claims them: run,batch 3")
+      ->expected(2)
+      ->type_name("LEVEL,... N");
   verb->add_flag("-k,--keep-going", o.replay.keep_going,
                  "go on after a file that is bad or does not pass");
   o.report.add_to(*verb);

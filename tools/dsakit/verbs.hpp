@@ -12,5 +12,8 @@ void add_replay(CLI::App& app, int& exit_code);
 void add_compare(CLI::App& app, int& exit_code);
 void add_bisect(CLI::App& app, int& exit_code);
 void add_shrink(CLI::App& app, int& exit_code);
+void add_bench(CLI::App& app, int& exit_code);
+void add_bench_diff(CLI::App& app, int& exit_code);
+void add_sweep(CLI::App& app, int& exit_code);
 void add_golden(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);

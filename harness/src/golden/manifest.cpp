@@ -25,6 +25,14 @@ bool is_text(const OrderedJson& object, const char* key) {
   return object.contains(key) && object[key].is_string();
 }
 
+std::string hexadecimal(std::span<const unsigned char> digest) {
+  std::string text;
+  for (const unsigned char byte : digest)
+    for (const int nibble : {byte >> 4, byte & 15})
+      text += "0123456789abcdef"[nibble];
+  return text;
+}
+
 } // namespace
 
 Status check_golden_id(const std::string& id) {
@@ -54,11 +62,14 @@ Result<std::string> sha256_of(const std::string& path) {
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned size = 0;
   EVP_DigestFinal_ex(context.get(), digest, &size);
-  std::string text;
-  for (unsigned i = 0; i < size; ++i)
-    for (const int nibble : {digest[i] >> 4, digest[i] & 15})
-      text += "0123456789abcdef"[nibble];
-  return text;
+  return hexadecimal({digest, size});
+}
+
+std::string sha256_of_bytes(std::span<const std::byte> bytes) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned size = 0;
+  EVP_Digest(bytes.data(), bytes.size(), digest, &size, EVP_sha256(), nullptr);
+  return hexadecimal({digest, size});
 }
 
 Result<GoldenManifest> GoldenManifest::read(const std::string& folder) {

@@ -1,6 +1,8 @@
 // manifest.json of a golden folder, kept as it is but for what an acceptance changes.
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -26,5 +28,6 @@ Status check_golden_id(const std::string& id);
 
 /// SHA-256 of a file in hexadecimal digits.
 Result<std::string> sha256_of(const std::string& path);
+std::string sha256_of_bytes(std::span<const std::byte> bytes);
 
 } // namespace dsakit::harness

@@ -59,7 +59,7 @@ public:
     params.in = s.absorbed;
     params.out = s.latent;
     params.batch = s.heads;
-    auto run = project(device, params);
+    auto run = project(data, device, params);
     DSAKIT_TRY(run);
     constexpr std::int64_t kBytes = 2;
     DSAKIT_TRY(device.copy_rows(device_query->as<std::uint16_t>() + s.latent, query_dim * kBytes,
@@ -117,7 +117,7 @@ public:
     params.in = s.latent;
     params.out = s.absorbed;
     params.batch = s.heads;
-    auto run = project(device, params);
+    auto run = project(data, device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "attn_value", *device_value, std::move(value)));
     return run;

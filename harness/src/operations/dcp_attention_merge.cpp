@@ -109,7 +109,7 @@ public:
                                                                : optimized::RankLatentDtype::fp32;
     params.lse_base = in->lse_base;
 
-    auto run = launch(device, params);
+    auto run = launch(data, device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "latent", *device_latent, std::move(latent)));
     DSAKIT_TRY(take_output(*run, "lse", *device_lse, std::move(lse)));

@@ -45,7 +45,7 @@ public:
     params.k = static_cast<std::int32_t>(k);
     params.order = *order;
 
-    auto run = launch(device, params);
+    auto run = launch(data, device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "topk_indices", *device_merged, std::move(merged)));
     return run;

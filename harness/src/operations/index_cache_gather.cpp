@@ -122,7 +122,7 @@ public:
     params.page_size = static_cast<std::int32_t>(gather->pages.page_size.value);
     params.layout = gather->pages.index_page_layout;
 
-    auto run = launch(device, params);
+    auto run = launch(data, device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "k_fp8", *k_fp8, std::move(gather->k_fp8)));
     DSAKIT_TRY(take_output(*run, "k_scale", *k_scale, std::move(gather->k_scale)));

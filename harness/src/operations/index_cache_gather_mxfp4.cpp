@@ -113,7 +113,7 @@ public:
     params.page_size = static_cast<std::int32_t>(gather->pages.page_size.value);
     params.layout = gather->pages.index_page_layout;
 
-    auto run = launch(device, params);
+    auto run = launch(data, device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "k_packed", *k_packed, std::move(gather->k_packed)));
     DSAKIT_TRY(take_output(*run, "k_scale", *k_scale, std::move(gather->k_scale)));

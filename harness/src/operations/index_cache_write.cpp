@@ -68,7 +68,7 @@ public:
     params.encoding = pages.index_fp8_encoding;
     params.layout = pages.index_page_layout;
 
-    auto run = launch(device, params);
+    auto run = launch(data, device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "index_cache", *device_cache, Tensor(cache.dtype, cache.shape)));
     return run;

@@ -64,7 +64,7 @@ public:
     params.hadamard = quant->hadamard == Hadamard::query_and_key;
     params.layout = pages->index_page_layout;
 
-    auto run = launch(device, params);
+    auto run = launch(data, device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "index_cache", *device_cache, Tensor(cache.dtype, cache.shape)));
     return run;

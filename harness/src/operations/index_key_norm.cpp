@@ -93,7 +93,7 @@ public:
     params.norm = in->norm.kind;
     params.rounding = in->norm.rounding;
 
-    auto run = launch(device, params);
+    auto run = launch(data, device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "index_k", *device_index_k, std::move(index_k)));
     return run;

@@ -132,7 +132,7 @@ public:
     params.encoding = decode->pages.index_fp8_encoding;
     params.layout = decode->pages.index_page_layout;
 
-    auto run = launch(device, params);
+    auto run = launch(data, device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "logits", *device_logits, untouched));
     note_beyond(*run, "logits", untouched, [&](std::int64_t i) { return in_row(decode->in, i); });

@@ -118,7 +118,7 @@ public:
     params.weight_scale = reference::mxfp4_weight_scale(decode->in.heads);
     params.layout = decode->pages.index_page_layout;
 
-    auto run = launch(device, params);
+    auto run = launch(data, device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "logits", *logits, untouched));
     note_beyond(*run, "logits", untouched, [&](std::int64_t i) { return in_row(decode->in, i); });

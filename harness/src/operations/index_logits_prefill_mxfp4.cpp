@@ -102,7 +102,7 @@ public:
     params.columns = static_cast<std::int32_t>(prefill->in.columns);
     params.weight_scale = reference::mxfp4_weight_scale(prefill->in.heads);
 
-    auto run = launch(device, params);
+    auto run = launch(data, device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "logits", *logits, untouched));
     note_beyond(*run, "logits", untouched,

@@ -62,7 +62,7 @@ public:
     params.qmax = contract->qmax;
     params.encoding = contract->index_fp8_encoding;
 
-    auto run = launch(device, params);
+    auto run = launch(data, device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "index_q_fp8", *device_codes, std::move(codes)));
     DSAKIT_TRY(take_output(*run, "index_q_scale", *device_scales, std::move(scales)));

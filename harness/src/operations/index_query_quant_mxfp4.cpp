@@ -59,7 +59,7 @@ public:
     params.heads = static_cast<std::int32_t>(q.shape[1]);
     params.hadamard = contract->hadamard == Hadamard::query_and_key;
 
-    auto run = launch(device, params);
+    auto run = launch(data, device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "index_q_packed", *device_packed, std::move(packed)));
     DSAKIT_TRY(take_output(*run, "index_q_scale", *device_scale, std::move(scale)));

@@ -54,7 +54,7 @@ public:
         static_cast<float>(1 / std::sqrt(static_cast<double>(reference::kIndexHeadDim)));
     params.weight_fold = *fold;
 
-    auto run = launch(device, params);
+    auto run = launch(data, device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "index_weights_folded", *device_folded, std::move(folded)));
     return run;

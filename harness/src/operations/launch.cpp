@@ -81,7 +81,7 @@ Result<DeviceBuffer> upload_weight(optimized::Device& device, const OperationDat
   params.inputs = weight.inputs;
   params.format = weight.format;
   params.encoding = weight.encoding;
-  DSAKIT_TRY(launch(device, params));
+  DSAKIT_TRY(launch(nullptr, device, params));
   return widened;
 }
 
@@ -114,15 +114,26 @@ Status take_output(KernelRun& run, const std::string& name, const DeviceBuffer& 
   return {};
 }
 
-Result<KernelRun> project(optimized::Device& device, const optimized::ProjectionParams& params) {
-  KernelRun run;
-  run.kernel = device.projection_library();
+Status launch_ready(LaunchObserver* observer, optimized::Device& device, KernelRun& run,
+                    const std::function<Status(void* stream)>& once) {
+  if (observer) return observer->ready(device, run.kernel, once);
   DSAKIT_TRY(device.start_timer());
-  DSAKIT_TRY(device.project(params));
+  DSAKIT_TRY(once(device.stream()));
   const auto time = device.stop_timer();
   DSAKIT_TRY(time);
   run.time_us = *time;
-  DSAKIT_TRY(device.synchronize());
+  return device.synchronize();
+}
+
+Result<KernelRun> project(const OperationData& data, optimized::Device& device,
+                          const optimized::ProjectionParams& params) {
+  if (!data.configuration.empty())
+    return bad_input(std::string(device.projection_library()) + " has no configuration " +
+                     data.configuration.begin()->first);
+  KernelRun run;
+  run.kernel = device.projection_library();
+  DSAKIT_TRY(
+      launch_ready(data.observer, device, run, [&](void*) { return device.project(params); }));
   return run;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -96,18 +97,28 @@ void note_beyond(KernelRun& run, const std::string& name, const Tensor& untouche
   }
 }
 
-/// Projects once, by the library of the device, and waits.
-Result<KernelRun> project(optimized::Device& device, const optimized::ProjectionParams& params);
+/// Projects by the library of the device, and waits.
+Result<KernelRun> project(const OperationData& data, optimized::Device& device,
+                          const optimized::ProjectionParams& params);
 
-/// Picks the kernel, launches it once and waits.
+/// Launches once, timed, and waits; or leaves that to the observer.
+Status launch_ready(LaunchObserver* observer, optimized::Device& device, KernelRun& run,
+                    const std::function<Status(void* stream)>& once);
+
+/// Chooses the kernel and its configuration, launches it and waits.
 template <class Params>
-Result<KernelRun> launch(optimized::Device& device, const Params& params) {
-  const auto picked = optimized::pick<Params>(device.arch(), params);
-  DSAKIT_TRY(picked);
-  const optimized::Kernel<Params>& kernel = **picked;
+Result<KernelRun> launch(LaunchObserver* observer, optimized::Device& device, const Params& problem,
+                         const optimized::Configuration& asked = {}) {
+  const auto choice =
+      optimized::choose<Params>(device.arch(), device.description(), problem, asked);
+  DSAKIT_TRY(choice);
+  const optimized::Kernel<Params>& kernel = *choice->kernel;
+  const Params& params = choice->params;
 
   KernelRun run;
   run.kernel = kernel.name;
+  run.configuration = choice->configuration;
+  if (kernel.tuning) run.problem_class = kernel.tuning->problem_class(params);
   run.workgroups = kernel.workgroups(params);
   for (const optimized::Kernel<Params>& other : optimized::kernels<Params>(device.arch())) {
     if (&other == &kernel) continue;
@@ -119,14 +130,17 @@ Result<KernelRun> launch(optimized::Device& device, const Params& params) {
   const std::vector<std::byte> scratch(kernel.workspace_bytes(params), std::byte{0xFF});
   const auto workspace = DeviceBuffer::upload(device, scratch.data(), scratch.size());
   DSAKIT_TRY(workspace);
-  DSAKIT_TRY(device.start_timer());
-  DSAKIT_TRY(
-      kernel.launch(params, workspace->template as<void>(), scratch.size(), device.stream()));
-  const auto time = device.stop_timer();
-  DSAKIT_TRY(time);
-  run.time_us = *time;
-  DSAKIT_TRY(device.synchronize());
+  const auto once = [&](void* stream) {
+    return kernel.launch(params, workspace->template as<void>(), scratch.size(), stream);
+  };
+  DSAKIT_TRY(launch_ready(observer, device, run, once));
   return run;
+}
+
+template <class Params>
+Result<KernelRun> launch(const OperationData& data, optimized::Device& device,
+                         const Params& params) {
+  return launch(data.observer, device, params, data.configuration);
 }
 
 } // namespace dsakit::harness

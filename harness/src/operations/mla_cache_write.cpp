@@ -56,7 +56,7 @@ public:
     params.qmax = contract->qmax;
     params.encoding = contract->mla_fp8_encoding;
 
-    auto run = launch(device, params);
+    auto run = launch(data, device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "mla_cache", *device_cache, Tensor(cache.dtype, cache.shape)));
     return run;

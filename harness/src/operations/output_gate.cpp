@@ -69,7 +69,7 @@ public:
     params.width = static_cast<std::int32_t>(width);
     params.rounding = in->rounding;
 
-    auto run = launch(device, params);
+    auto run = launch(data, device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "attn_gated", *device_gated, std::move(gated)));
     return run;

@@ -27,11 +27,11 @@ public:
     const auto device_y = DeviceBuffer::upload(device, y);
     DSAKIT_TRY(device_y);
 
-    auto run =
-        project(device, optimized::projection(device_x->as<std::uint16_t>(),
-                                              device_weight->as<std::uint16_t>(),
-                                              device_y->as<std::uint16_t>(), x_of(data).shape[0],
-                                              weight.shape[1], weight.shape[0]));
+    auto run = project(data, device,
+                       optimized::projection(device_x->as<std::uint16_t>(),
+                                             device_weight->as<std::uint16_t>(),
+                                             device_y->as<std::uint16_t>(), x_of(data).shape[0],
+                                             weight.shape[1], weight.shape[0]));
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, output_, *device_y, std::move(y)));
     return run;

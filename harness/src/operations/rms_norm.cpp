@@ -66,7 +66,7 @@ public:
     params.eps = in->norm.eps;
     params.rounding = in->norm.rounding;
 
-    auto run = launch(device, params);
+    auto run = launch(data, device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, y_, *device_y, std::move(y)));
     return run;

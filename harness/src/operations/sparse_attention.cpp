@@ -13,8 +13,6 @@
 namespace dsakit::harness {
 namespace {
 
-constexpr std::int64_t kSlotsPerSplit = 512;
-
 /// Rows of bf16: the reference alone reads them.
 bool is_dense(const OperationData& data) {
   return data.operation().format == "bf16_576";
@@ -154,14 +152,12 @@ public:
     params.heads = static_cast<std::int32_t>(in->heads);
     params.k = static_cast<std::int32_t>(in->k);
     params.page_size = static_cast<std::int32_t>(in->cache.page_size);
-    params.splits =
-        static_cast<std::int32_t>(std::clamp<std::int64_t>(in->k / kSlotsPerSplit, 1, 64));
     params.softmax_scale = static_cast<float>(in->softmax_scale);
     params.encoding = in->mla_fp8_encoding;
     params.scale_read = in->mla_scale_read;
     params.lse_base = in->lse_base;
 
-    auto run = launch(device, params);
+    auto run = launch(data, device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "latent", *device_latent, std::move(latent)));
     DSAKIT_TRY(take_output(*run, "lse", *device_lse, std::move(lse)));

@@ -106,7 +106,7 @@ public:
     params.dcp_interleave = static_cast<std::int32_t>(dcp->interleave);
     params.dcp_rank = static_cast<std::int32_t>(dcp->rank);
 
-    auto run = launch(device, params);
+    auto run = launch(data, device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "topk_indices", *device_indices, std::move(indices)));
     if (wants_scores)

@@ -98,7 +98,7 @@ public:
     params.dcp_interleave = static_cast<std::int32_t>(in->dcp.interleave);
     params.dcp_rank = static_cast<std::int32_t>(in->dcp.rank);
 
-    auto run = launch(device, params);
+    auto run = launch(data, device, params);
     DSAKIT_TRY(run);
     DSAKIT_TRY(take_output(*run, "slots", *device_slots, std::move(slots)));
     if (!compacts) return run;

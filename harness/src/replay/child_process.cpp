@@ -2,21 +2,18 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstring>
-#include <thread>
 #include <type_traits>
 
-#include <poll.h>
 #include <sys/wait.h>
 #include <tbb/global_control.h>
 #include <unistd.h>
 
+#include "../process/child.hpp"
+
 namespace dsakit::harness {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 /// Copies plain numbers, texts and lists of them to bytes.
 class Writer {
@@ -108,65 +105,17 @@ void write_all(int descriptor, const std::string& bytes) {
   ::_exit(0);
 }
 
-/// Everything until the end of the pipe; false where the time runs out first.
-bool read_all(int descriptor, Clock::time_point deadline, std::string& bytes) {
-  std::vector<char> block(1 << 20);
-  while (true) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) return false;
-    pollfd waiting{descriptor, POLLIN, 0};
-    if (::poll(&waiting, 1, static_cast<int>(std::min<long long>(left, 1000))) <= 0) continue;
-    const ssize_t count = ::read(descriptor, block.data(), block.size());
-    if (count == 0 || (count < 0 && errno != EINTR)) return true;
-    if (count > 0) bytes.append(block.data(), static_cast<std::size_t>(count));
-  }
-}
-
-/// How the child ended. One that a driver holds fast even when killed is left to the system.
-int reap(pid_t child) {
-  int status = 0;
-  for (int i = 0; i < 500; ++i) {
-    if (::waitpid(child, &status, WNOHANG) == child) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return status;
-}
-
 } // namespace
 
 Result<std::string> run_in_child(const std::function<Result<std::string>()>& body, int limit_s) {
-  int ends[2];
-  if (::pipe(ends) != 0)
-    return Status(Code::device_error, std::string("pipe: ") + std::strerror(errno));
   end_worker_threads();
-  const pid_t child = ::fork();
-  if (child < 0) {
-    ::close(ends[0]);
-    ::close(ends[1]);
-    return Status(Code::device_error, std::string("fork: ") + std::strerror(errno));
-  }
-  if (child == 0) {
-    ::close(ends[0]);
-    be_child(body, ends[1]);
-  }
-  ::close(ends[1]);
-  std::string bytes;
-  const bool ended = read_all(ends[0], Clock::now() + std::chrono::seconds(limit_s), bytes);
-  ::close(ends[0]);
-  if (!ended) ::kill(child, SIGKILL);
-  const int status = reap(child);
-  if (!ended)
-    return Status(Code::device_error, "found no end after " + std::to_string(limit_s) +
-                                          " s, want one (--time-limit); it was killed");
-  if (WIFSIGNALED(status))
-    return Status(Code::device_error, "its process was ended by signal " +
-                                          std::to_string(WTERMSIG(status)) + ", " +
-                                          strsignal(WTERMSIG(status)));
-  if (WEXITSTATUS(status) != 0 || bytes.empty())
+  const auto end = run_forked([&](int out, int) { be_child(body, out); }, limit_s);
+  DSAKIT_TRY(end);
+  DSAKIT_TRY(survived(*end, limit_s));
+  if (WEXITSTATUS(end->status) != 0 || end->out.empty())
     return Status(Code::device_error,
-                  "its process ended with exit code " + std::to_string(WEXITSTATUS(status)));
-  Reader reader(bytes);
+                  "its process ended with exit code " + std::to_string(WEXITSTATUS(end->status)));
+  Reader reader(end->out);
   Code code{};
   std::string text;
   reader.take(code);
@@ -178,6 +127,12 @@ Result<std::string> run_in_child(const std::function<Result<std::string>()>& bod
 std::string serialise(const KernelRun& run) {
   Writer writer;
   writer.add(run.kernel);
+  writer.add(run.configuration.size());
+  for (const auto& [key, value] : run.configuration) {
+    writer.add(key);
+    writer.add(value);
+  }
+  writer.add(run.problem_class);
   writer.add(run.workgroups);
   writer.add(run.time_us);
   writer.add(run.accumulation);
@@ -200,6 +155,14 @@ KernelRun parse_kernel_run(const std::string& bytes) {
   KernelRun run;
   Reader reader(bytes);
   reader.take(run.kernel);
+  std::size_t keys = 0;
+  reader.take(keys);
+  for (std::size_t i = 0; i < keys; ++i) {
+    std::string key;
+    reader.take(key);
+    reader.take(run.configuration[key]);
+  }
+  reader.take(run.problem_class);
   reader.take(run.workgroups);
   reader.take(run.time_us);
   reader.take(run.accumulation);

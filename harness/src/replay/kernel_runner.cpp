@@ -97,10 +97,10 @@ Result<KernelRun> KernelRunner::run(const OperationAdapter& adapter,
 }
 
 Result<KernelRun> KernelRunner::run_again(const OperationAdapter& adapter,
-                                          const OperationData& data) const {
+                                          const OperationData& data, int time) const {
   if (!on_host() || takes(data.id.operation)) return run(adapter, data);
   optimized::HostOptions other = options_;
-  ++other.schedule_seed;
+  other.schedule_seed += static_cast<std::uint64_t>(time);
   const auto device = optimized::open_device(kind_, other);
   DSAKIT_TRY(device);
   return adapter.run(data, **device);

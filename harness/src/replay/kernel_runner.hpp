@@ -22,8 +22,10 @@ public:
   /// Looks for the device and into the library, before any run(); the device's description.
   Result<std::string> open();
   Result<KernelRun> run(const OperationAdapter& adapter, const OperationData& data) const;
-  /// Once more, on host lanes with the waves between barriers in another order.
-  Result<KernelRun> run_again(const OperationAdapter& adapter, const OperationData& data) const;
+  /// Once more, on host lanes with the waves between barriers in another order, for each `time` its
+  /// own.
+  Result<KernelRun> run_again(const OperationAdapter& adapter, const OperationData& data,
+                              int time = 1) const;
 
   /// The library has a kernel for it.
   bool takes(const std::string& operation) const;

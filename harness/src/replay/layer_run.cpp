@@ -12,7 +12,7 @@
 namespace dsakit::harness {
 namespace {
 
-constexpr std::int64_t kSlotsOfASplit = 512; // as sparse_attention alone
+constexpr std::int64_t kSlotsOfASplit = 512; // as sparse_attention alone, untuned
 
 constexpr const char* kOperationsOfALayer[] = {
     "qkv_a_proj",      "q_b_proj",       "kv_norm",           "index_q_proj",      "index_k_proj",

@@ -74,6 +74,7 @@ void Lines::failed(const ReplayFile& entry, const OperationId& id, const Status&
 
 void Lines::tell_kernel(ReportLine& line, const KernelRun& kernel) const {
   line.kernel = kernel.kernel;
+  line.configuration = kernel.configuration;
   line.workgroups = kernel.workgroups;
   line.other_kernels = kernel.other_kernels;
   line.time_us = kernel.time_us;

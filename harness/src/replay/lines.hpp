@@ -30,6 +30,7 @@ public:
   Lines(const ReplayOptions& options, Rules& rules, const Overrides& overrides, Report& report)
       : options_(options), rules_(rules), overrides_(overrides), report_(report) {}
 
+  ReportLine line_of(const ReplayFile& entry, const OperationId& id) const;
   void skip(const ReplayFile& entry, const OperationId& id, const std::string& reason);
   /// Of an output that no kernel is meant to give.
   void skip_kernel(const ReplayFile& entry, const OperationId& id, const std::string& output,
@@ -40,7 +41,6 @@ public:
   Status compare(const ReplayFile& entry, const Pair& pair, OperationRun& run);
 
 private:
-  ReportLine line_of(const ReplayFile& entry, const OperationId& id) const;
   std::string reproduce(const ReplayFile& entry, const OperationId& id) const;
   void tell_kernel(ReportLine& line, const KernelRun& kernel) const;
   Status judge_into(ReportLine& line, const Case& c, const Rule& rule, const OperationRun& run);

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "chain.hpp"
+#include "command.hpp"
+#include "determinism.hpp"
 #include "dsakit/core/operations.hpp"
 #include "dsakit/harness/operations.hpp"
 #include "dsakit/harness/recording.hpp"
@@ -298,7 +300,15 @@ private:
       }
       DSAKIT_TRY(lines_.compare(entry, pair, run));
     }
-    return {};
+    if (!kernel || chained()) return {};
+    const auto new_line = [&] {
+      ReportLine line = lines_.line_of(entry, id);
+      line.reproduce =
+          command(report_.environment, "replay", entry.report.file, id.operation, options_.repeat);
+      return line;
+    };
+    return check_determinism(options_.determinism, adapter, reference.data(), *kernel, kernels_,
+                             new_line, report_.lines);
   }
 
   Report finish() {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "build_info.hpp"
@@ -34,6 +35,9 @@ Environment capture_environment() {
   environment.cpu = cpu_model();
   for (const char* variable : kVariables)
     if (const char* value = std::getenv(variable)) environment.variables[variable] = value;
+  // A choice of kernels' configurations; the folder is nobody's business.
+  if (const char* tuned = std::getenv("DSAKIT_TUNED"); tuned && *tuned)
+    environment.variables["DSAKIT_TUNED"] = std::filesystem::path(tuned).filename().string();
   return environment;
 }
 

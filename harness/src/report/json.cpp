@@ -131,6 +131,7 @@ Json line_json(const ReportLine& line) {
   put(object, "subject", line.subject);
   put(object, "against", line.against);
   put(object, "kernel", line.kernel);
+  if (!line.configuration.empty()) object["configuration"] = line.configuration;
   put(object, "workgroups", line.workgroups);
   object["verdict"] = name(line.verdict);
   put(object, "gate", line.gate);

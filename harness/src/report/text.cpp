@@ -158,6 +158,8 @@ private:
       if (line->operation != of.operation || line->step != of.step || line->kernel.empty())
         continue;
       text += ": " + line->kernel;
+      if (!line->configuration.empty())
+        text += " " + optimized::configuration_text(line->configuration);
       if (line->workgroups.value_or(0)) text += ", " + plural(*line->workgroups, "workgroup");
       if (line->time_us) text += ", " + duration(*line->time_us);
       if (options_.verbose)

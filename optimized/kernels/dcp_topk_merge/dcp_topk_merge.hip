@@ -32,8 +32,10 @@ DSAKIT_KERNEL __launch_bounds__(kSelectionBlock) dsakit_dcp_topk_merge(DcpTopkMe
   int shift = 0;
   std::uint64_t prefix = 1; // every candidate
   if (candidates > p.k)
-    find_threshold(lds, n, static_cast<std::uint32_t>(p.k), candidate_at, shift, prefix);
-  collect_in_order(lds, n, wanted, candidate_at, shift, prefix, p.order == TopkOrder::ascending);
+    find_threshold<kSelectionBlock>(lds, n, static_cast<std::uint32_t>(p.k), candidate_at, shift,
+                                    prefix);
+  collect_in_order<kSelectionBlock>(lds, n, wanted, candidate_at, shift, prefix,
+                                    p.order == TopkOrder::ascending);
   for (int i = lane; i < p.k; i += kSelectionBlock)
     p.topk_indices[row * p.k + i] = i < wanted ? position_of(lds.selected[i]) : -1;
 }

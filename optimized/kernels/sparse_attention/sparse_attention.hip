@@ -277,6 +277,7 @@ namespace {
 
 constexpr int kMaxHeads = 128;
 constexpr int kMaxSplits = 64;
+constexpr int kSlotsPerSplit = 512; // where nothing was tuned
 
 std::int64_t workgroups(const SparseAttentionParams& p) {
   return p.tokens * workgroups_for(p.heads, kTile) * p.splits;
@@ -288,6 +289,29 @@ std::int64_t part_rows(const SparseAttentionParams& p) {
 
 std::size_t workspace_bytes(const SparseAttentionParams& p) {
   return static_cast<std::size_t>(part_rows(p)) * (kMlaLatent + 1) * sizeof(float);
+}
+
+std::int32_t standard_splits(const SparseAttentionParams& p) {
+  const std::int32_t splits = p.k / kSlotsPerSplit;
+  return splits < 1 ? 1 : splits > kMaxSplits ? kMaxSplits : splits;
+}
+
+std::string problem_class(const SparseAttentionParams& p) {
+  return class_of({{"tokens", p.tokens}, {"heads", p.heads}, {"k", p.k}});
+}
+
+const Tuning<SparseAttentionParams>& tuning() {
+  static const Tuning<SparseAttentionParams> list = [] {
+    std::vector<std::int32_t> splits;
+    for (std::int32_t n = 1; n <= kMaxSplits; ++n)
+      splits.push_back(n);
+    return Tuning<SparseAttentionParams>{
+        "sparse_attention",
+        {{"splits", "parts of a token's slots that are worked on apart; the bits depend on it",
+          splits, &SparseAttentionParams::splits, standard_splits}},
+        problem_class};
+  }();
+  return list;
 }
 
 Status supports(const SparseAttentionParams& p) {
@@ -331,7 +355,7 @@ Status sparse_attention(const SparseAttentionParams& params, void* workspace, st
 
 DSAKIT_REGISTER_KERNELS(SparseAttentionParams,
                         {"mfma16", supports, workspace_bytes, workgroups,
-                         erase_stream<SparseAttentionParams, sparse_attention>})
+                         erase_stream<SparseAttentionParams, sparse_attention>, &tuning()})
 
 } // namespace dsakit::optimized::DSAKIT_ARCH
 #endif

@@ -14,6 +14,23 @@ Status check(cudaError_t error, const char* call) {
   return {Code::device_error, std::string("cuda: ") + call + ": " + cudaGetErrorString(error)};
 }
 
+class CudaGraph final : public DeviceGraph {
+public:
+  explicit CudaGraph(cudaStream_t stream) : stream_(stream) {}
+  ~CudaGraph() override {
+    if (runnable_ != nullptr) cudaGraphExecDestroy(runnable_);
+  }
+
+  Status instantiate(cudaGraph_t graph) {
+    return check(cudaGraphInstantiate(&runnable_, graph, 0), "cudaGraphInstantiate");
+  }
+  Status replay() override { return check(cudaGraphLaunch(runnable_, stream_), "cudaGraphLaunch"); }
+
+private:
+  cudaStream_t stream_;
+  cudaGraphExec_t runnable_ = nullptr;
+};
+
 class CudaDevice final : public Device {
 public:
   ~CudaDevice() override {
@@ -77,6 +94,19 @@ public:
     float milliseconds = 0;
     DSAKIT_TRY(check(cudaEventElapsedTime(&milliseconds, start_, stop_), "cudaEventElapsedTime"));
     return 1e3 * static_cast<double>(milliseconds);
+  }
+  Status begin_capture() override {
+    return check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+                 "cudaStreamBeginCapture");
+  }
+  Result<std::unique_ptr<DeviceGraph>> end_capture() override {
+    cudaGraph_t captured = nullptr;
+    DSAKIT_TRY(check(cudaStreamEndCapture(stream_, &captured), "cudaStreamEndCapture"));
+    auto graph = std::make_unique<CudaGraph>(stream_);
+    const Status status = graph->instantiate(captured);
+    cudaGraphDestroy(captured);
+    if (!status) return status;
+    return std::unique_ptr<DeviceGraph>(std::move(graph));
   }
 
 private:

@@ -29,6 +29,7 @@ constexpr int kInvalidHandle = 400;
 constexpr int kNotFound = 500;
 constexpr int kIllegalAddress = 700;
 constexpr int kLaunchFailure = 719;
+constexpr int kCaptureUnsupported = 900;
 
 constexpr unsigned kMachGfx942 = 0x4C;
 constexpr unsigned kMachGfx950 = 0x4F;
@@ -44,6 +45,13 @@ struct Function {
 using Work = std::function<int()>;
 struct Stream {
   std::vector<Work> pending; // in order
+  bool capturing = false;    // then what comes is noted and not done
+  std::vector<Work> captured;
+
+  std::vector<Work>& queue() { return capturing ? captured : pending; }
+};
+struct Graph {
+  std::vector<Work> nodes;
 };
 struct Event {
   Stream* stream = nullptr;
@@ -56,6 +64,8 @@ std::set<Module*> modules;
 std::map<std::pair<const Module*, std::string>, Function> functions;
 std::set<Stream*> streams;
 std::set<Event*> events;
+std::set<Graph*> graphs;   // captured, and
+std::set<Graph*> runnable; // instantiated
 
 unsigned from_environment(const char* name) {
   const char* text = std::getenv(name);
@@ -74,8 +84,11 @@ T* live(const std::set<T*>& all, void* handle) {
   return found == all.end() ? nullptr : *found;
 }
 
-/// Does what waits in the stream; the first error, after which the rest is dropped.
+/// Does what waits in the stream; the first error, after which the rest is dropped. Nobody may wait
+/// for a stream that is captured.
 int drain(Stream& stream) {
+  if (stream.capturing)
+    return refuse(kCaptureUnsupported, "a stream is waited for while it is captured");
   const std::vector<Work> pending = std::exchange(stream.pending, {});
   if (pending.empty()) return 0;
   const fake_hip::DeviceAccess access;
@@ -159,7 +172,7 @@ EXPORT const char* fake_hip_message() {
 EXPORT int fake_hip_enqueue(void* handle, const std::function<int()>& work) {
   Stream* stream = live(streams, handle);
   if (!stream) return kInvalidHandle;
-  stream->pending.push_back(work);
+  stream->queue().push_back(work);
   return 0;
 }
 EXPORT bool fake_hip_is_device_memory(const void* memory, std::size_t bytes) {
@@ -187,6 +200,8 @@ EXPORT const char* hipGetErrorName(int error) {
     return "hipErrorIllegalAddress";
   case kLaunchFailure:
     return "hipErrorLaunchFailure";
+  case kCaptureUnsupported:
+    return "hipErrorStreamCaptureUnsupported";
   default:
     return "hipErrorInvalidValue";
   }
@@ -259,7 +274,7 @@ EXPORT int hipModuleLaunchKernel(void* handle, unsigned grid_x, unsigned grid_y,
   launches.push_back(launch);
   if (from_environment("FAKE_HIP_LAUNCH_ERROR")) return kInvalidValue;
   if (!from_environment("FAKE_HIP_DRY_RUN"))
-    stream->pending.push_back([what = *function, launch, lds_bytes] {
+    stream->queue().push_back([what = *function, launch, lds_bytes] {
       return run(what, launch, what.kernel->lds_bytes + lds_bytes);
     });
   return 0;
@@ -282,6 +297,51 @@ EXPORT int hipStreamSynchronize(void* handle) {
   return stream ? drain(*stream) : kInvalidHandle;
 }
 
+EXPORT int hipStreamBeginCapture(void* handle, int mode) {
+  constexpr int kThreadLocal = 1;
+  Stream* stream = live(streams, handle);
+  if (!stream) return kInvalidHandle;
+  if (stream->capturing || mode != kThreadLocal)
+    return refuse(kInvalidValue, "hipStreamBeginCapture: mode is " + std::to_string(mode));
+  stream->capturing = true;
+  return 0;
+}
+EXPORT int hipStreamEndCapture(void* handle, void** graph) {
+  Stream* stream = live(streams, handle);
+  if (!stream) return kInvalidHandle;
+  if (!stream->capturing) return refuse(kInvalidValue, "hipStreamEndCapture: of no capture");
+  stream->capturing = false;
+  *graph = *graphs.insert(new Graph{std::exchange(stream->captured, {})}).first;
+  return 0;
+}
+EXPORT int hipGraphInstantiateWithFlags(void** instance, void* handle, unsigned long long flags) {
+  const Graph* graph = live(graphs, handle);
+  if (!graph || flags != 0) return kInvalidHandle;
+  *instance = *runnable.insert(new Graph(*graph)).first;
+  return 0;
+}
+EXPORT int hipGraphLaunch(void* handle, void* stream_handle) {
+  const Graph* graph = live(runnable, handle);
+  Stream* stream = live(streams, stream_handle);
+  if (!graph || !stream) return kInvalidHandle;
+  stream->pending.insert(stream->pending.end(), graph->nodes.begin(), graph->nodes.end());
+  return 0;
+}
+EXPORT int hipGraphDestroy(void* handle) {
+  Graph* graph = live(graphs, handle);
+  if (!graph) return kInvalidHandle;
+  graphs.erase(graph);
+  delete graph;
+  return 0;
+}
+EXPORT int hipGraphExecDestroy(void* handle) {
+  Graph* graph = live(runnable, handle);
+  if (!graph) return kInvalidHandle;
+  runnable.erase(graph);
+  delete graph;
+  return 0;
+}
+
 EXPORT int hipEventCreate(void** event) {
   *event = *events.insert(new Event).first;
   return 0;
@@ -300,7 +360,7 @@ EXPORT int hipEventRecord(void* handle, void* stream_handle) {
   Stream* stream = live(streams, stream_handle);
   if (!event || !stream) return kInvalidHandle;
   event->stream = stream;
-  stream->pending.push_back([event] {
+  stream->queue().push_back([event] {
     event->time = std::chrono::steady_clock::now();
     return 0;
   });
@@ -344,7 +404,7 @@ EXPORT int hipMemcpyAsync(void* to, const void* from, std::size_t bytes, int kin
   if (!fake_hip::is_device_memory(on_device, bytes) || fake_hip::is_device_memory(on_host, 1))
     return refuse(kInvalidValue, "hipMemcpyAsync: " + std::to_string(bytes) +
                                      " bytes do not lie in the memory that the kind names");
-  stream->pending.push_back([to, from, bytes] {
+  stream->queue().push_back([to, from, bytes] {
     std::memcpy(to, from, bytes);
     return 0;
   });
@@ -361,7 +421,7 @@ EXPORT int hipMemcpy2DAsync(void* to, std::size_t to_stride, const void* from,
   if (!fake_hip::is_device_memory(to, (rows - 1) * to_stride + bytes) ||
       !fake_hip::is_device_memory(from, (rows - 1) * from_stride + bytes))
     return refuse(kInvalidValue, "hipMemcpy2DAsync: the rows leave their allocation");
-  stream->pending.push_back([=] {
+  stream->queue().push_back([=] {
     for (std::size_t row = 0; row < rows; ++row)
       std::memcpy(static_cast<char*>(to) + row * to_stride,
                   static_cast<const char*>(from) + row * from_stride, bytes);

@@ -1,10 +1,13 @@
 // Work in a child process: what it says, and what becomes of a crash and of a hang.
+#include "process/child.hpp"
 #include "replay/child_process.hpp"
 
 #include <csignal>
 #include <filesystem>
 
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/wait.h>
 #include <tbb/parallel_for.h>
 #include <unistd.h>
 
@@ -71,9 +74,53 @@ TEST(ChildProcess, ADriverThatExitsIsADeviceError) {
   EXPECT_NE(result.status().what().find("exit code 3"), std::string::npos);
 }
 
+TEST(ChildProcess, ACommandsOutputsAndExitCodeComeBack) {
+  const std::string long_text(3 << 20, 'x');
+  const auto end = run_command({"/bin/sh", "-c",
+                                "cat; head -c 3145728 /dev/zero | tr '\\0' x; "
+                                "echo \"$1\" >&2; exit 7",
+                                "sh", "two words"},
+                               30);
+  ASSERT_TRUE(end) << end.status().what();
+  EXPECT_TRUE(end->in_time);
+  EXPECT_TRUE(survived(*end, 30));
+  EXPECT_EQ(WEXITSTATUS(end->status), 7);
+  EXPECT_EQ(end->out, long_text) << "and nothing was there to read";
+  EXPECT_EQ(end->error, "two words\n");
+}
+
+TEST(ChildProcess, ACommandThatIsNotThereExitsWith127AndSaysWhy) {
+  const auto end = run_command({"/no/such/program"}, 30);
+  ASSERT_TRUE(end);
+  EXPECT_EQ(WEXITSTATUS(end->status), 127);
+  EXPECT_EQ(end->error, "No such file or directory");
+}
+
+// Nobody waits for what a killed sweep has started.
+TEST(ChildProcess, ACommandEndsWithItsParent) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    // Which holds the pipe open as long as it lives.
+    const std::string hold = "exec sleep 1000 9>&" + std::to_string(ends[1]);
+    static_cast<void>(run_command({"/bin/sh", "-c", hold}, 1000));
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  ::usleep(300'000);
+  ::kill(parent, SIGKILL);
+  ::waitpid(parent, nullptr, 0);
+  pollfd ended{ends[0], POLLIN, 0};
+  EXPECT_EQ(::poll(&ended, 1, 10'000), 1) << "somebody still holds the other end of the pipe";
+  ::close(ends[0]);
+}
+
 TEST(ChildProcess, AKernelRunComesBackWhole) {
   KernelRun run;
   run.kernel = "mfma16";
+  run.configuration = {{"lanes", 512}, {"splits", 4}};
+  run.problem_class = "k=8";
   run.workgroups = 7;
   run.time_us = 1.5;
   run.other_kernels = {"a: why", ""};
@@ -83,6 +130,8 @@ TEST(ChildProcess, AKernelRunComesBackWhole) {
   run.stray = StrayWrite{"x", {1, 2}, "selects otherwise"};
   const KernelRun back = parse_kernel_run(serialise(run));
   EXPECT_EQ(back.kernel, run.kernel);
+  EXPECT_EQ(back.configuration, run.configuration);
+  EXPECT_EQ(back.problem_class, "k=8");
   EXPECT_EQ(back.workgroups, 7);
   EXPECT_EQ(back.time_us, 1.5);
   EXPECT_EQ(back.other_kernels, run.other_kernels);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,12 +19,23 @@
 
 namespace dsakit::harness {
 
+/// Takes a kernel that is ready to launch, in the place of one timed launch.
+class LaunchObserver {
+public:
+  virtual ~LaunchObserver() = default;
+  /// `once` launches it on a stream of `device`; it and the tensors live until this returns.
+  virtual Status ready(optimized::Device& device, const std::string& kernel,
+                       const std::function<Status(void* stream)>& once) = 0;
+};
+
 /// An operation under a contract. The tensors were read and checked; they outlive this.
 struct OperationData {
   OperationId id;
   ContractValues contract; ///< with mla_scale_read, which recordings hold per output
   const RecordedOperation& tensors;
-  Attributes config = {}; ///< of the recording
+  Attributes config = {};                      ///< of the recording
+  LaunchObserver* observer = nullptr;          ///< none: a run launches once
+  optimized::Configuration configuration = {}; ///< of the kernel; empty: as dispatch chooses
 
   /// What it is of: of two formats the one that the contract and the tensors say.
   const Operation& operation() const;
@@ -61,9 +73,11 @@ struct StrayWrite {
 
 /// One launch of a kernel.
 struct KernelRun {
-  std::string kernel;                             ///< or the library that projected
-  std::int64_t workgroups = 0;                    ///< 0 of a library
-  double time_us = 0;                             ///< of the launch alone, by the device's clock
+  std::string kernel;                     ///< or the library that projected
+  optimized::Configuration configuration; ///< what may be tuned of it
+  std::string problem_class;              ///< of tuned choices; empty where nothing may be tuned
+  std::int64_t workgroups = 0;            ///< 0 of a library
+  double time_us = 0;                     ///< of the launch alone, by the device's clock
   Accumulation accumulation = Accumulation::fp32; ///< of its logits, latent and lse
   std::vector<std::string> other_kernels;         ///< "name: why it was not taken"
   std::map<std::string, Tensor> outputs;          ///< by canonical name

@@ -32,6 +32,17 @@ enum class ReplayMode : std::uint8_t {
            ///< accumulation
 };
 
+/// Which bits have to be the same again.
+struct Determinism {
+  bool run = false;   ///< of `count` runs; on host lanes in other orders of their waves
+  bool batch = false; ///< of `count` rows alone, and in their batch
+  bool split = false; ///< for other numbers of splits, where a kernel claims that
+  int count = 0;
+};
+
+/// "run,batch,split" and "3"; bad_input naming what is neither.
+Result<Determinism> parse_determinism(const std::string& levels, const std::string& count);
+
 struct ReplayOptions {
   std::vector<std::string> paths; ///< files, and folders whose *.h5 are taken in order of name
   optimized::DeviceKind device = optimized::DeviceKind::host;
@@ -44,6 +55,7 @@ struct ReplayOptions {
   int time_limit_s = 60;  ///< of each operation on a GPU or of a library, in a process of its own
   std::string kernel_library; ///< whose kernels go before the built-in ones; empty: none
   bool attribute = false;     ///< says which rounding point explains an error
+  Determinism determinism;    ///< of fed replay: nothing is asked for by default
   bool keep_going = false;    ///< go on after a file that is bad or does not pass
   std::string repeat;         ///< options that `reproduce` repeats: "--host-arch gfx950"
   const std::atomic<bool>* interrupted = nullptr; ///< asked between operations

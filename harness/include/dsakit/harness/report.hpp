@@ -13,6 +13,7 @@
 #include "dsakit/core/contract.hpp"
 #include "dsakit/core/status.hpp"
 #include "dsakit/harness/environment.hpp"
+#include "dsakit/optimized/configuration.hpp"
 
 namespace dsakit::harness {
 
@@ -119,9 +120,10 @@ struct ReportLine {
   std::string operation;
   std::string
       tensor; ///< with its producer: "logits.deepgemm"; empty where the operation did not run
-  std::string subject; ///< kernel | reference | recorded
-  std::string against; ///< reference | recorded
-  std::string kernel;  ///< empty where none ran
+  std::string subject;                    ///< kernel | reference | recorded
+  std::string against;                    ///< reference | recorded
+  std::string kernel;                     ///< empty where none ran
+  optimized::Configuration configuration; ///< of the kernel
   std::optional<std::int64_t> workgroups;
   std::vector<std::string> other_kernels; ///< "name: why it was not taken"
   Verdict verdict = Verdict::pass;

@@ -22,6 +22,14 @@ struct HostOptions {
   std::uint8_t lds_pattern = 0xCB; ///< LDS bytes before a workgroup starts
 };
 
+/// What a stream was given while it was captured, to be done again with one call.
+class DeviceGraph {
+public:
+  virtual ~DeviceGraph() = default;
+  /// On the stream.
+  virtual Status replay() = 0;
+};
+
 /// Memory, one stream and a clock. Not thread-safe.
 class Device {
 public:
@@ -53,6 +61,11 @@ public:
   /// Device time between the two calls, in microseconds.
   virtual Status start_timer() = 0;
   virtual Result<double> stop_timer() = 0;
+  /// Between the two calls the stream notes what it is given and does nothing of it. unsupported
+  /// where there are no graphs: on host lanes, and in a HIP runtime without them. The device
+  /// outlives the graph.
+  virtual Status begin_capture();
+  virtual Result<std::unique_ptr<DeviceGraph>> end_capture();
 
 protected:
   Device() = default;

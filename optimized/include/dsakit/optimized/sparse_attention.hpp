@@ -29,7 +29,7 @@ struct SparseAttentionParams {
   std::int32_t heads;     // 1 to 128
   std::int32_t k;         // slots a token
   std::int32_t page_size; // slot = page * page_size + token
-  std::int32_t splits;    // 1 to 64
+  std::int32_t splits;    // 1 to 64; 0: for choose() (kernel.hpp) to set
   float softmax_scale;
   Fp8Encoding encoding;
   MlaScaleRead scale_read;

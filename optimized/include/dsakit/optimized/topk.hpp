@@ -31,6 +31,8 @@ struct TopkParams {
   std::int32_t dcp_world = 1;
   std::int32_t dcp_interleave = 1;
   std::int32_t dcp_rank = 0;
+  std::int32_t lanes = 0; // of the workgroup that takes a row, 256 | 512 | 1024; 0: 512. The result
+                          // does not depend on it
 };
 
 } // namespace dsakit::optimized

@@ -1,0 +1,33 @@
+// A child process with a time limit: kernels of a replay and candidates of a sweep run in one.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "dsakit/core/status.hpp"
+
+namespace dsakit::harness {
+
+/// How a child ended, and what it wrote.
+struct ChildEnd {
+  bool in_time = true; ///< false: it was killed
+  int status = 0;      ///< as waitpid gives it
+  std::string out;
+  std::string error;
+};
+
+/// Forks; the child calls `body` with the write ends of two pipes, `out` and `error`, and exits
+/// with 1 should that return. Everything in the child's process group is killed when `limit_s`
+/// seconds are over; the child itself also when the calling thread ends. device_error where there
+/// is no process or no pipe to be had.
+Result<ChildEnd> run_forked(const std::function<void(int out, int error)>& body, int limit_s);
+
+/// Runs a program with its arguments, in a process group of its own, nothing on its standard input.
+/// May be called from any thread.
+Result<ChildEnd> run_command(const std::vector<std::string>& command, int limit_s);
+
+/// device_error for a child that was killed or that a signal ended.
+Status survived(const ChildEnd& end, int limit_s);
+
+} // namespace dsakit::harness
