@@ -33,7 +33,7 @@ struct OperationData {
   OperationId id;
   ContractValues contract; ///< with mla_scale_read, which recordings hold per output
   const RecordedOperation& tensors;
-  Attributes config = {}; ///< of the recording
+  Attributes config = {};             ///< of the recording
   LaunchObserver* observer = nullptr; ///< none: a run launches once
 
   /// What it is of: of two formats the one that the contract and the tensors say.
