@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include "dsakit/optimized/code_objects.hpp"
@@ -13,6 +14,7 @@
 #include "dsakit/optimized/index_cache_gather.hpp"
 #include "dsakit/optimized/index_cache_write.hpp"
 #include "dsakit/optimized/index_logits_decode.hpp"
+#include "dsakit/optimized/native_stream.hpp"
 #include "support/fake_hip/fake_hip.hpp"
 
 namespace dsakit::optimized {
@@ -121,7 +123,13 @@ TEST_F(HipRuntime, AGraphDoesWhatWasCapturedAtEachReplayAndNothingBefore) {
   std::vector<std::uint8_t> found(16);
   ASSERT_TRUE((*device)->upload(*memory, ones.data(), 16));
   ASSERT_TRUE((*device)->begin_capture());
-  ASSERT_TRUE((*device)->clear(*memory, 8));
+  auto* enqueue = runtime_function<int(void*, const std::function<int()>&)>("fake_hip_enqueue");
+  EXPECT_EQ(enqueue(native_stream(**device),
+                    [to = *memory] {
+                      std::memset(to, 0, 8);
+                      return 0;
+                    }),
+            0);
   {
     const auto graph = (*device)->end_capture();
     ASSERT_TRUE(graph) << graph.status().what();

@@ -35,7 +35,7 @@ public:
                const std::string& hint) {
     ReportLine& line = lines_.at(output);
     if (line.verdict == Verdict::fail) return;
-    const Comparison comparison = compare_exact({got, {}}, {want, {}}, {});
+    const Comparison comparison = compare_exact(Elements(got), Elements(want), {});
     const Limits none;
     const auto axes = axes_of(data_, output, got.shape);
     const auto compared = line.elements;

@@ -71,7 +71,7 @@ std::string Hints::beyond_fp32(const Case& c, const Judged& judged) const {
   const bool latent = reference_.data().id.operation == "sparse_attention" && c.output == "latent";
   const auto bound = reference_.bound(latent ? "lse" : c.output, Accumulation::fp32);
   if (!bound || (*bound)->empty()) return {};
-  const auto cells = judged.got.tensor.elements() / std::ssize(**bound);
+  const auto cells = judged.got.tensor->elements() / std::ssize(**bound);
   constexpr double kLargest = std::numeric_limits<float>::max() * 0x1p-19;
   const auto fits = [&](std::int64_t i) {
     return !std::isfinite(wrong.odd(i)) && std::isfinite(wrong.right(i)) &&

@@ -142,12 +142,12 @@ TEST_F(SweepSpaceTest, WhatIsWrongIsNamedWithItsPlace) {
 TEST(SweepConstraint, ComparesProducts) {
   const std::map<std::string, std::int64_t, std::less<>> values = {{"a", 4}, {"b", 3}};
   for (const char* yes : {"a*3 == b*4", "a > b", "b<a", "a>=4", "a <= 2 * 2", "a!=b", "0 < a*b*7"})
-    EXPECT_TRUE(*holds(yes, values)) << yes;
+    EXPECT_TRUE(*harness::holds(yes, values)) << yes;
   for (const char* no : {"a*3 != b*4", "a < b", "b>=a", "a<4", "a == b"})
-    EXPECT_FALSE(*holds(no, values)) << no;
+    EXPECT_FALSE(*harness::holds(no, values)) << no;
   for (const char* bad : {"", "a", "a = b", "a ! b", "a*", "a < ", "c < 1", "a < -1", "a < b < 1",
                           "a*4611686018427387904 > 1"})
-    EXPECT_EQ(holds(bad, values).status().code(), Code::bad_input) << bad;
+    EXPECT_EQ(harness::holds(bad, values).status().code(), Code::bad_input) << bad;
 }
 
 } // namespace
