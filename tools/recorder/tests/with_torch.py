@@ -56,7 +56,9 @@ def write_index_cache(cache, keys, slots):
 
 def write_mla_cache(cache, kv_c, k_pe, slots):
     tiles = kv_c.float().reshape(-1, 4, 128)
-    scales = (tiles.abs().amax(-1) / 448).clamp_min(torch.finfo(torch.float32).tiny)
+    amax = tiles.abs().amax(-1)
+    # By a tensor: PyTorch divides by a number as it multiplies by its reciprocal on a GPU, one ulp beside the kernels.
+    scales = (amax / torch.full_like(amax, 448)).clamp_min(torch.finfo(torch.float32).tiny)
     codes = (tiles / scales[..., None]).to(FP8)
     for token, slot in enumerate(slots.tolist()):
         if slot >= 0:
