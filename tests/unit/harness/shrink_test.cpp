@@ -303,7 +303,9 @@ TEST_F(ShrinkTest, AHundredMegabytes) {
     EXPECT_GT(shrunk.bytes_before, 100'000'000);
     const auto size = std::filesystem::file_size(path("small.h5"));
     EXPECT_LT(size, 100'000u);
+#ifndef __SANITIZE_ADDRESS__ // there it takes three times as long
     EXPECT_LT(time.count(), 60);
+#endif
     std::printf("%s: %lld bytes of tensors to a file of %lld in %.1f s, %lld trials\n", operation,
                 static_cast<long long>(shrunk.bytes_before), static_cast<long long>(size),
                 time.count(), static_cast<long long>(shrunk.trials));
