@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <sstream>
@@ -93,6 +94,9 @@ Result<TunedChoices> read_tuned(const std::string& path) {
     return {};
   };
   if (!path.empty()) {
+    std::error_code error; // of what is not there, and the stream says so
+    if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
+      return bad_input("DSAKIT_TUNED: " + path + ": found no ordinary file, want one");
     std::ifstream file(path);
     std::stringstream text;
     if (!(text << file.rdbuf()))

@@ -125,6 +125,8 @@ class Bench(BenchCase):
                 ((*TINY, "--configuration", "tile"), ["found 'tile', want KEY=VALUE"]),
                 ((*TINY, "--contract", "page_sise=2"), ["page_sise"])):
             self.expect_bad("bench", *arguments, says=says)
+        done = self.expect(KERNEL_FAILED, "bench", *TINY, "--kernel-lib", DSAKIT)
+        self.assertIn("bench times built-in kernels alone", done.stderr)
 
     def test_bad_axes_say_where(self):
         axes = self.folder / "axes.json"
@@ -239,6 +241,13 @@ class BenchDiff(BenchCase):
         self.expect_bad("bench-diff", base, self.folder / "none.json", says=["none.json"])
         self.expect_bad("bench-diff", base, self.file("sound"), says=["sound.h5"])
         self.expect_bad("bench-diff", base, base, "--rerun-base", "true", says=["--rerun"])
+        report = json.loads(base.read_text())
+        partial, empty = self.folder / "partial.json", self.folder / "empty.json"
+        partial.write_text(json.dumps({**report, "partial": True, "exit_code": 130}))
+        self.expect_bad("bench-diff", base, partial, says=["partial.json: partial: ", "interrupted"])
+        report["rows"][0]["hot"] = None
+        empty.write_text(json.dumps(report))
+        self.expect_bad("bench-diff", base, empty, says=["empty.json: rows[0]: hot: found none in a row that passed"])
         self.expect_bad("bench-diff", base, base, "-o", base, says=["base.json"])
 
 

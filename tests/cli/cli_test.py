@@ -622,7 +622,8 @@ class Record(CliTest):
 
     def test_a_killed_or_interrupted_run_leaves_nothing_under_the_final_name(self):
         for name, number, code in (("killed", signal.SIGKILL, -signal.SIGKILL),
-                                   ("stopped", signal.SIGINT, INTERRUPTED)):
+                                   ("stopped", signal.SIGINT, INTERRUPTED),
+                                   ("ended", signal.SIGTERM, -signal.SIGTERM)):
             process = subprocess.Popen([DSAKIT, *map(str, self.arguments(name, "decode:8x16384"))],
                                        stderr=subprocess.PIPE)
             begun = lambda: any(name in path.name for path in self.folder.iterdir())
@@ -631,7 +632,7 @@ class Record(CliTest):
             process.send_signal(number)
             self.assertEqual(process.wait(timeout=60), code, process.communicate())
             self.assertFalse(self.file(name).exists())
-            if number == signal.SIGINT:
+            if number != signal.SIGKILL:
                 self.assertFalse(begun())
 
     def test_refusals_are_one_line(self):

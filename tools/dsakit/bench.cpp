@@ -76,6 +76,9 @@ std::string repeat_options(const BenchVerb& o) {
 }
 
 Result<harness::BenchReport> run_bench(BenchVerb& o) {
+  if (!o.device.kernel_library.empty())
+    return unsupported("--kernel-lib: found " + o.device.kernel_library +
+                       ", but bench times built-in kernels alone; replay runs a plug-in");
   std::vector<std::string> inputs;
   for (const std::string* input : {&o.recording, &o.axes})
     if (!input->empty()) inputs.push_back(*input);

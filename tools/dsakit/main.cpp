@@ -12,9 +12,11 @@
 
 namespace {
 
-void end_at_once(int) {
+void end_at_once(int signal) {
   dsakit::harness::remove_unfinished_outputs();
-  ::_exit(kExitInterrupted);
+  if (signal == SIGINT) ::_exit(kExitInterrupted);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
 }
 
 /// What CLI11 threw, as one line on standard error; --help and --version arrive here too.
@@ -64,6 +66,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::signal(SIGINT, end_at_once);
+  for (const int signal : {SIGTERM, SIGHUP})
+    if (std::signal(signal, end_at_once) == SIG_IGN) std::signal(signal, SIG_IGN); // nohup
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {

@@ -38,6 +38,8 @@ Result<json> read_benchmark(const std::string& name, const std::string& text) {
   if (!document->is_object() || document->value("schema", json()) != kBenchSchema)
     return bad_input(name + ": schema: found something else, want \"" + std::string(kBenchSchema) +
                      "\"");
+  if (document->value("partial", json()) == json(true))
+    return bad_input(name + ": partial: found a benchmark that was interrupted, want a whole one");
   const auto rows = document->find("rows");
   if (rows == document->end() || !rows->is_array())
     return bad_input(name + ": rows: found none, want a list");
@@ -51,7 +53,11 @@ Result<json> read_benchmark(const std::string& name, const std::string& text) {
         return bad_input(where + ": " + text_key + ": found none, want a text");
     for (const char* what : {"hot", "cold"}) {
       const auto timing = row.find(what);
-      if (timing == row.end() || timing->is_null()) continue;
+      if (timing == row.end() || timing->is_null()) {
+        if (what == std::string("hot") && row["verdict"] == "pass")
+          return bad_input(where + ": hot: found none in a row that passed, want its times");
+        continue;
+      }
       const auto samples = timing->is_object() ? timing->find("samples") : timing->end();
       const bool numbers = timing->is_object() && samples != timing->end() && samples->is_array() &&
                            !samples->empty() &&

@@ -1,5 +1,7 @@
 #include "dsakit/harness/export.hpp"
 
+#include <algorithm>
+
 #include "../recording/atomic_file.hpp"
 #include "../recording/names.hpp"
 #include "../recording/text.hpp"
@@ -41,10 +43,7 @@ public:
     for (const auto& [tensor, json] : json_["tensors"].items())
       DSAKIT_TRY(read_tensor(tensor, json));
     for (const auto& [tensor, same_as] : links_)
-      if (const DraftTensor* stored = draft_.find(same_as);
-          !stored || stored->info.object != same_as)
-        return fail(in_quotes(tensor) + ": found same_as " + in_quotes(same_as) +
-                    ", want an object that is stored");
+      DSAKIT_TRY(check_link(tensor, same_as));
     if (const auto rest = draft_.unplaced(); !rest.empty())
       return fail("found tensor " + in_quotes(rest.front()) + ", which it does not describe");
     return {};
@@ -67,6 +66,24 @@ private:
       out[key] = value.get<std::string>();
     }
     return {};
+  }
+
+  /// Both lie in the file, and one of them would be lost: they have to be the same.
+  Status check_link(const std::string& tensor, const std::string& same_as) const {
+    const std::string where = in_quotes(tensor) + ": found same_as " + in_quotes(same_as);
+    const DraftTensor* stored = draft_.find(same_as);
+    if (!stored || stored->info.object != same_as)
+      return fail(where + ", want an object that is stored");
+    const auto linked = draft_.file().read(tensor);
+    DSAKIT_TRY(linked);
+    const auto first = draft_.file().read(std::get<std::string>(stored->payload));
+    DSAKIT_TRY(first);
+    const auto [a, b] = std::mismatch(linked->bytes.begin(), linked->bytes.end(),
+                                      first->bytes.begin(), first->bytes.end());
+    if (a == linked->bytes.end() && b == first->bytes.end()) return {};
+    return fail(where + ", whose bytes differ from byte " +
+                std::to_string(a - linked->bytes.begin()) +
+                " on, want the same (or no same_as: then it is stored of its own)");
   }
 
   Status read_tensor(const std::string& tensor, const Json& json) {

@@ -571,6 +571,28 @@ TEST_F(ImportManifest, SameInputGivesTheSameBytes) {
   EXPECT_TRUE(read_file(output_) == first);
 }
 
+/// What two operations share is written twice: one of them alone may have been changed.
+TEST_F(ImportManifest, AChangedLinkIsRefusedAndNotLost) {
+  ASSERT_TRUE(import(kManifest, full_contract()));
+  const std::string exported = folder_ / "e.safetensors";
+  ASSERT_TRUE(export_safetensors(output_, exported));
+  const auto header = SafetensorsReader::open(exported);
+  ASSERT_TRUE(header);
+  const std::string linked = "steps.0.index_logits_decode.inputs.index_cache";
+  std::string bytes = read_file(exported);
+  bytes[header->tensors().at(linked).offset + 5] ^= 1;
+  write_file(exported, bytes);
+  ImportOptions options;
+  options.input = exported;
+  options.output = folder_ / "again.h5";
+  const Status status = import_safetensors(options).status();
+  EXPECT_EQ(status.code(), Code::bad_input);
+  EXPECT_NE(status.what().find("'" + linked + "': found same_as "), std::string::npos);
+  EXPECT_NE(status.what().find("whose bytes differ from byte 5 on"), std::string::npos)
+      << status.what();
+  EXPECT_FALSE(std::filesystem::exists(options.output));
+}
+
 /// Everything that export wrote about a recording may have been changed by hand.
 TEST_F(ImportManifest, ChangedExportIsRefused) {
   ASSERT_TRUE(import(kManifest, full_contract()));

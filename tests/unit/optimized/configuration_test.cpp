@@ -200,6 +200,9 @@ TEST(Tuned, ABadFileIsBadInputOfEveryChoiceAndNeverIgnored) {
   setenv("DSAKIT_TUNED", "/nowhere/tuned.json", 1);
   EXPECT_EQ(tuned_choices().status().what(),
             "DSAKIT_TUNED: /nowhere/tuned.json: cannot be read, or is empty");
+  setenv("DSAKIT_TUNED", "/dev/zero", 1);
+  EXPECT_EQ(tuned_choices().status().what(),
+            "DSAKIT_TUNED: /dev/zero: found no ordinary file, want one");
   unsetenv("DSAKIT_TUNED");
   EXPECT_TRUE(tuned_choices());
 }

@@ -84,6 +84,8 @@ class Recorder:
         self._temporary = os.path.join(os.path.dirname(self.path), f".{os.path.basename(self.path)}.{os.getpid()}.tmp")
         if os.path.isdir(self.path):
             raise RecorderError(f"{self.path}: found a directory, want a file to write")
+        if os.path.exists(self.path) and not os.path.isfile(self.path):
+            raise RecorderError(f"{self.path}: found a special file, want a file to write")
         self._file = hdf5.create_file(self._temporary)
         self._groups = set()
         root = h5g.open(self._file, b"/")

@@ -1,4 +1,5 @@
 """The file that a Recorder leaves: what dsakit, h5py and h5dump read in it, and what happens when something fails."""
+import os
 import shutil
 import signal
 import warnings
@@ -200,6 +201,12 @@ class Failures(RecorderTest):
         done = subprocess.run([sys.executable, "-c", script, self.path, HERE.parent, *sys.path])
         self.assertEqual(done.returncode, -signal.SIGKILL)
         self.assertFalse(self.path.exists())
+
+    def test_what_is_no_file_stays(self):
+        os.mkfifo(self.path)
+        with self.assertRaisesRegex(RecorderError, "found a special file, want a file to write"):
+            Recorder(self.path)
+        self.assertTrue(self.path.is_fifo())
 
     def test_nothing_recorded_is_no_file(self):
         with self.assertRaisesRegex(RecorderError, "no operation that was recorded"), Recorder(self.path):
