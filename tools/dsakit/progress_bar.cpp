@@ -35,7 +35,7 @@ dsakit::harness::Progress ProgressBar::progress() {
 
 void ProgressBar::draw(double done, const std::string& what) {
   const auto now = Clock::now();
-  if (what == what_ && now - drawn_ < std::chrono::milliseconds(100)) return;
+  if (done < 1 && what == what_ && now - drawn_ < std::chrono::milliseconds(100)) return;
   what_ = what;
   drawn_ = now;
   visible_ = true;
