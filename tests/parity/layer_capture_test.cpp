@@ -8,14 +8,15 @@
 
 #include "dsakit/optimized/launch.hpp"
 #include "support/device_layer.hpp"
+#include "support/forwarding_device.hpp"
 
 namespace dsakit::testing {
 namespace layer_capture_test {
 
 /// Host lanes; between begin() and end() work of the stream is kept and not run.
-class CapturingDevice final : public optimized::Device, optimized::LaunchStream {
+class CapturingDevice final : public ForwardingDevice, optimized::LaunchStream {
 public:
-  explicit CapturingDevice(const std::string& name) : real_(open(name)) {}
+  explicit CapturingDevice(const std::string& name) : ForwardingDevice(open(name)) {}
 
   void begin() { capturing_ = true; }
   void end() { capturing_ = false; }
@@ -25,17 +26,6 @@ public:
     return {};
   }
 
-  optimized::DeviceKind kind() const override { return real_->kind(); }
-  optimized::Arch arch() const override { return real_->arch(); }
-  std::string description() const override { return real_->description(); }
-  Result<void*> allocate(std::size_t bytes) override { return real_->allocate(bytes); }
-  void release(void* memory) override { real_->release(memory); }
-  Status upload(void* device, const void* host, std::size_t bytes) override {
-    return real_->upload(device, host, bytes);
-  }
-  Status download(void* host, const void* device, std::size_t bytes) override {
-    return real_->download(host, device, bytes);
-  }
   Status copy_rows(void* to, std::int64_t to_stride, const void* from, std::int64_t from_stride,
                    std::int64_t bytes, std::int64_t rows) override {
     return enqueue([this, to, to_stride, from, from_stride, bytes, rows] {
@@ -45,11 +35,7 @@ public:
   Status project(const optimized::ProjectionParams& params) override {
     return enqueue([this, params] { return real_->project(params); });
   }
-  std::string_view projection_library() const override { return real_->projection_library(); }
   void* stream() override { return static_cast<optimized::LaunchStream*>(this); }
-  Status synchronize() override { return real_->synchronize(); }
-  Status start_timer() override { return real_->start_timer(); }
-  Result<double> stop_timer() override { return real_->stop_timer(); }
 
 private:
   Status launch(const optimized::Launch& launch) override {
@@ -65,7 +51,6 @@ private:
     return {};
   }
 
-  std::unique_ptr<optimized::Device> real_;
   bool capturing_ = false;
   std::vector<std::function<Status()>> captured_;
 };

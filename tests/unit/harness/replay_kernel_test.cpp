@@ -6,6 +6,7 @@
 
 #include "dsakit/harness/operations.hpp"
 #include "replay_fixture.hpp"
+#include "support/forwarding_device.hpp"
 #include "support/tiny_layer.hpp"
 
 namespace dsakit::harness {
@@ -46,19 +47,11 @@ TEST_F(ReplayTest, UsedIsTheErrorInUnitsOfTheBoundsOfBothProducers) {
 }
 
 /// A device whose kernels write one byte too much: it is changed on the way back.
-class StrayingDevice final : public optimized::Device {
+class StrayingDevice final : public testing::ForwardingDevice {
 public:
   /// The byte at `offset` of the tensor of `bytes` bytes; negative offsets lie before it.
   StrayingDevice(std::size_t bytes, std::ptrdiff_t offset) : bytes_(bytes), offset_(offset) {}
 
-  optimized::DeviceKind kind() const override { return real_->kind(); }
-  optimized::Arch arch() const override { return real_->arch(); }
-  std::string description() const override { return real_->description(); }
-  Result<void*> allocate(std::size_t bytes) override { return real_->allocate(bytes); }
-  void release(void* memory) override { real_->release(memory); }
-  Status upload(void* device, const void* host, std::size_t bytes) override {
-    return real_->upload(device, host, bytes);
-  }
   Status download(void* host, const void* device, std::size_t bytes) override {
     DSAKIT_TRY(real_->download(host, device, bytes));
     // The tensor comes first, then what lies before and after it.
@@ -70,22 +63,8 @@ public:
       static_cast<std::byte*>(host)[at] ^= std::byte{1};
     return {};
   }
-  Status copy_rows(void* to, std::int64_t to_stride, const void* from, std::int64_t from_stride,
-                   std::int64_t bytes, std::int64_t rows) override {
-    return real_->copy_rows(to, to_stride, from, from_stride, bytes, rows);
-  }
-  Status project(const optimized::ProjectionParams& params) override {
-    return real_->project(params);
-  }
-  std::string_view projection_library() const override { return real_->projection_library(); }
-  void* stream() override { return real_->stream(); }
-  Status synchronize() override { return real_->synchronize(); }
-  Status start_timer() override { return real_->start_timer(); }
-  Result<double> stop_timer() override { return real_->stop_timer(); }
 
 private:
-  std::unique_ptr<optimized::Device> real_ =
-      std::move(*optimized::open_device(optimized::DeviceKind::host));
   std::size_t bytes_;
   std::ptrdiff_t offset_;
   const std::byte* tensor_ = nullptr; ///< on the device, once it was downloaded
@@ -140,13 +119,8 @@ TEST(KernelRun, ALogitOutsideItsWindowIsAStrayWrite) {
 }
 
 /// A device whose kernels write nothing: what comes back is what was sent.
-class IdleDevice final : public optimized::Device {
+class IdleDevice final : public testing::ForwardingDevice {
 public:
-  optimized::DeviceKind kind() const override { return real_->kind(); }
-  optimized::Arch arch() const override { return real_->arch(); }
-  std::string description() const override { return real_->description(); }
-  Result<void*> allocate(std::size_t bytes) override { return real_->allocate(bytes); }
-  void release(void* memory) override { real_->release(memory); }
   Status upload(void* device, const void* host, std::size_t bytes) override {
     const auto* begin = static_cast<const std::byte*>(host);
     sent_[device].assign(begin, begin + bytes);
@@ -156,22 +130,8 @@ public:
     std::memcpy(host, sent_.at(device).data(), bytes);
     return {};
   }
-  Status copy_rows(void* to, std::int64_t to_stride, const void* from, std::int64_t from_stride,
-                   std::int64_t bytes, std::int64_t rows) override {
-    return real_->copy_rows(to, to_stride, from, from_stride, bytes, rows);
-  }
-  Status project(const optimized::ProjectionParams& params) override {
-    return real_->project(params);
-  }
-  std::string_view projection_library() const override { return real_->projection_library(); }
-  void* stream() override { return real_->stream(); }
-  Status synchronize() override { return real_->synchronize(); }
-  Status start_timer() override { return real_->start_timer(); }
-  Result<double> stop_timer() override { return real_->stop_timer(); }
 
 private:
-  std::unique_ptr<optimized::Device> real_ =
-      std::move(*optimized::open_device(optimized::DeviceKind::host));
   std::map<const void*, std::vector<std::byte>> sent_;
 };
 
