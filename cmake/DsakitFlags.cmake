@@ -30,6 +30,18 @@ endfunction()
 set(dsakit_precompiled <algorithm> <cmath> <cstdint> <cstring> <filesystem> <fstream> <functional> <limits> <map>
   <memory> <optional> <regex> <span> <sstream> <string> <string_view> <vector>)
 
+# dsakit_embed_json(variable folder): lines of a C++ table that holds each FOLDER/*.json of the tree, name and text.
+function(dsakit_embed_json variable folder)
+  file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.json)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})
+  foreach(file IN LISTS files)
+    file(READ ${file} json)
+    cmake_path(GET file FILENAME name)
+    string(APPEND table "    {\"${folder}/${name}\", R\"json(${json})json\"},\n")
+  endforeach()
+  set(${variable} "${table}" PARENT_SCOPE)
+endfunction()
+
 # Two files of such a target cannot give different things one name, not even in unnamed namespaces.
 function(dsakit_unity target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${DSAKIT_UNITY} UNITY_BUILD_BATCH_SIZE 12)
