@@ -7,7 +7,7 @@
 #include "../replay/judge.hpp"
 #include "../replay/kernel_runner.hpp"
 #include "../replay/names.hpp"
-#include "../replay/quantised.hpp"
+#include "../replay/pairs.hpp"
 #include "../replay/sample_rows.hpp"
 #include "measure.hpp"
 #include "problem.hpp"
@@ -76,9 +76,7 @@ public:
     const auto device = kernels_.open();
     DSAKIT_TRY(device);
     report_.environment.device = *device;
-    report_.device = on_host()                                       ? "host"
-                     : options_.device == optimized::DeviceKind::hip ? "hip"
-                                                                     : "cuda";
+    report_.device = kind_name(options_.device);
     if (on_host()) report_.host_arch = optimized::name(options_.host.arch);
     for (std::size_t i = 0; i < requests.size(); ++i) {
       if (interrupted()) {
@@ -184,21 +182,22 @@ private:
                             rows.empty() ? problem.tensors : std::as_const(kept), problem.config});
     if (problem.recorded) DSAKIT_TRY(time_reference(adapter, reference.data(), row, rows));
     for (const auto& [output, tensor] : launched->outputs) {
-      DSAKIT_TRY(judge_output(*launched, output, tensor, reference, row));
+      DSAKIT_TRY(judge_output(*launched, output, reference, row));
       if (row.verdict != Verdict::pass) return {};
     }
     return {};
   }
 
-  Status judge_output(const KernelRun& run, const std::string& output, const Tensor& tensor,
-                      ReferenceRun& reference, BenchRow& row) {
+  Status judge_output(const KernelRun& run, const std::string& output, ReferenceRun& reference,
+                      BenchRow& row) {
     const std::string& operation = reference.data().id.operation;
     const auto rule = rules_.find(operation, output, name(Producer::Kind::kernel));
     DSAKIT_TRY(rule);
-    Producer ours{Producer::Kind::kernel, &tensor, Accumulation::fp32};
-    if (const auto scales = run.outputs.find(scales_output(output)); scales != run.outputs.end())
-      ours.scales = &scales->second;
-    const Case c{output, (*rule)->gate, ours, {Producer::Kind::reference}, (*rule)->limits};
+    const Case c{output,
+                 (*rule)->gate,
+                 kernel_side(run, output),
+                 {Producer::Kind::reference},
+                 (*rule)->limits};
     const auto judged = judge(c, reference);
     DSAKIT_TRY(judged);
     ReportLine line;

@@ -44,7 +44,7 @@ Status tile(BenchProblem& problem, std::int64_t rows);
 /// as the reference does in seconds.
 std::vector<std::int64_t> gate_rows(std::int64_t rows, const BenchWork& work, std::uint64_t seed);
 
-/// bad_input where so many bytes are more than half of the memory that is free.
+/// bad_input where so many bytes are more than a third of the memory that is free.
 Status check_memory(const std::string& what, double bytes);
 
 } // namespace dsakit::harness

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "../recording/text.hpp"
+#include "../replay/files.hpp"
 #include "../replay/names.hpp"
 #include "../replay/sample_rows.hpp"
 #include "problem.hpp"
@@ -71,8 +72,7 @@ struct Steps {
   }
 };
 
-/// IdKind that are not negative move by `step` for each `of_one` elements. False where one leaves
-/// Int.
+/// Ids that are not negative move by `step` for each `of_one` elements. False where one leaves Int.
 template <class Int>
 bool rebase(Tensor& tensor, std::int64_t of_one, std::int64_t step) {
   Int* ids = tensor.as<Int>();
@@ -265,12 +265,8 @@ Result<BenchProblem> read_problem(const BenchRequest& request,
   problem.contract = reader->contract(request.step);
   problem.config = reader->config();
   problem.recorded = true;
-  double bytes = 0;
-  for (const Side side : {Side::inputs, Side::outputs})
-    for (const TensorInfo& info : reader->tensors(problem.id, side))
-      bytes +=
-          static_cast<double>(element_count(info.shape)) * static_cast<double>(size_of(info.dtype));
-  DSAKIT_TRY(check_memory(request.recording + ": " + request.operation, bytes));
+  DSAKIT_TRY(
+      check_memory(request.recording + ": " + request.operation, bytes_of(*reader, problem.id)));
   for (const ContractOverride& o : overrides)
     if (problem.contract.contains(o.key)) problem.contract[o.key] = o.value;
   auto tensors = reader->read(problem.id, problem.contract);

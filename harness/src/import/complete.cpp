@@ -131,10 +131,6 @@ Status reconstruct_mla_cache(Draft& draft, const OperationId& id) {
                       });
 }
 
-std::span<const std::int32_t> table_values(const Tensor& tensor) {
-  return {tensor.as<std::int32_t>(), tensor.bytes.size() / sizeof(std::int32_t)};
-}
-
 /// Rows that are written are poisoned; a row that reads a bad page keeps its key bytes, since some
 /// producers leave them (spec 2.6), but not its scale, which all set to 0.
 Status reconstruct_gathered(Draft& draft, const OperationId& id) {
@@ -174,7 +170,7 @@ Status reconstruct_gathered(Draft& draft, const OperationId& id) {
 
   const std::int64_t columns = table_shape[1];
   const auto width = static_cast<std::size_t>(k_codes->shape[1]) * size_of(k_codes->dtype);
-  const auto of_row = gather_requests(table_values(*cu_seq_lens), table_values(row_request), rows);
+  const auto of_row = gather_requests(int32s(*cu_seq_lens), int32s(row_request), rows);
   for (std::int64_t j = 0; j < rows; ++j) {
     const std::int64_t b = of_row[static_cast<std::size_t>(j)];
     if (b < 0) continue;

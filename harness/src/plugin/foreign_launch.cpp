@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "../operations/launch.hpp"
+#include "../replay/kernel_runner.hpp"
 #include "../replay/names.hpp"
 #include "dsakit/harness/kernel_library.hpp"
 #include "dsakit/optimized/native_stream.hpp"
@@ -13,11 +14,6 @@ namespace dsakit::harness {
 namespace {
 
 using Why = std::array<char, 512>;
-
-std::string kind_name(optimized::DeviceKind kind) {
-  constexpr std::array<const char*, 3> names = {"host", "hip", "cuda"};
-  return names[static_cast<std::size_t>(kind)];
-}
 
 /// What a plug-in said, however it ended it.
 std::string said(const Why& why) {

@@ -49,10 +49,6 @@ std::string range(std::int64_t low, std::int64_t high) {
   return std::to_string(low) + " to " + std::to_string(high);
 }
 
-std::span<const std::int32_t> int32s(const Tensor& tensor) {
-  return {tensor.as<std::int32_t>(), tensor.bytes.size() / sizeof(std::int32_t)};
-}
-
 /// Slots of a cache that is written with rows of `rows`.
 Status check_write(const Ids& ids, std::string_view rows, std::string_view cache,
                    std::int64_t page_size) {

@@ -31,6 +31,11 @@ Status check_dense(const OperationTensors& operation);
 /// unsupported for MLA rows of bf16, which this version records and does not replay.
 Status check_replayable(const OperationTensors& operation, const ContractValues& contract);
 
+/// Nothing of a Tensor that holds none: its shape is that of one element.
+inline std::span<const std::int32_t> int32s(const Tensor& tensor) {
+  return {tensor.as<std::int32_t>(), tensor.bytes.size() / sizeof(std::int32_t)};
+}
+
 /// The request of each gathered row, -1 for a row that belongs to none and is skipped: the one that
 /// row_request names if its range holds the row, or without row_request the one whose range does.
 std::vector<std::int64_t> gather_requests(std::span<const std::int32_t> cu_seq_lens,

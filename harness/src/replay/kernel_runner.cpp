@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 
 #include "child_process.hpp"
 #include "dsakit/harness/kernel_library.hpp"
@@ -28,6 +29,11 @@ with_library(const std::string& path,
 }
 
 } // namespace
+
+std::string kind_name(optimized::DeviceKind kind) {
+  constexpr std::array<const char*, 3> names = {"host", "hip", "cuda"};
+  return names[static_cast<std::size_t>(kind)];
+}
 
 Status KernelRunner::look_into_library() {
   const auto names = with_library(

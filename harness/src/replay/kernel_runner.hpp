@@ -11,6 +11,9 @@
 
 namespace dsakit::harness {
 
+/// "host", "hip", "cuda": as --device, reports and plug-ins have it.
+std::string kind_name(optimized::DeviceKind kind);
+
 class KernelRunner {
 public:
   /// `time_limit_s`: of each launch in a child, where a fault or a hang is a result and not the

@@ -13,17 +13,6 @@ Verdict verdict_of(const Status& status) {
   return status.code() == Code::unsupported ? Verdict::unsupported : Verdict::error;
 }
 
-/// What a kernel wrote of an output; nothing where it did not run.
-Producer kernel_side(const Result<KernelRun>& kernel, const std::string& output) {
-  Producer producer{Producer::Kind::kernel, nullptr, Accumulation::fp32};
-  if (!kernel) return producer;
-  producer.tensor = &kernel->outputs.at(output);
-  producer.accumulation = kernel->accumulation;
-  const auto scales = kernel->outputs.find(scales_output(output));
-  if (scales != kernel->outputs.end()) producer.scales = &scales->second;
-  return producer;
-}
-
 /// A cell that a kernel wrote and should not have.
 void tell_stray(ReportLine& line, const StrayWrite& stray) {
   line.verdict = Verdict::fail;
@@ -107,8 +96,8 @@ Status Lines::compare(const ReplayFile& entry, const Pair& pair, OperationRun& r
   const auto rule = rules_.find(run.named.operation, pair.tensor, name(pair.got));
   DSAKIT_TRY(rule);
   Case c{pair.output, (*rule)->gate, {pair.got}, {pair.want}, (*rule)->limits};
-  if (pair.of_kernel()) {
-    c.got = kernel_side(run.kernel, pair.output);
+  if (pair.of_kernel() && run.kernel) {
+    c.got = kernel_side(*run.kernel, pair.output);
     c.got.right = pair.of_recorded() && run.kernel_right;
   }
   std::vector<double> band;

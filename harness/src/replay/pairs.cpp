@@ -47,6 +47,13 @@ Result<std::vector<Pair>> pairs_of(const OperationData& data, const Overrides& o
   return pairs;
 }
 
+Producer kernel_side(const KernelRun& run, const std::string& output) {
+  Producer producer{Producer::Kind::kernel, &run.outputs.at(output), run.accumulation};
+  const auto scales = run.outputs.find(scales_output(output));
+  if (scales != run.outputs.end()) producer.scales = &scales->second;
+  return producer;
+}
+
 Producer recorded_side(const OperationData& data, const Pair& pair) {
   Producer producer{Producer::Kind::recorded, &data.tensors.outputs.at(pair.tensor).tensor,
                     pair.accumulation};

@@ -28,6 +28,9 @@ struct Pair {
 /// another way has another right answer: everything once for each `scale_read`, one after another.
 Result<std::vector<Pair>> pairs_of(const OperationData& data, const Overrides& overrides);
 
+/// What a kernel wrote of an output that it has, with its scales; `run` outlives it.
+Producer kernel_side(const KernelRun& run, const std::string& output);
+
 /// The recorded side of a pair, with its scales; the tensors are those of `data`.
 Producer recorded_side(const OperationData& data, const Pair& pair);
 

@@ -44,9 +44,7 @@ public:
         check_payload(entry, checks());
       return any_bad() ? Result<Report>(finish()) : Result<Report>(device.status());
     }
-    report_.device = options_.device == optimized::DeviceKind::host  ? "host"
-                     : options_.device == optimized::DeviceKind::hip ? "hip"
-                                                                     : "cuda";
+    report_.device = kind_name(options_.device);
     if (options_.device == optimized::DeviceKind::host)
       report_.host_arch = optimized::name(options_.host.arch);
     report_.environment.device = *device;

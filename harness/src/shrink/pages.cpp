@@ -16,10 +16,6 @@ const char* cache_name(const Problem& problem) {
   return problem.has("mla_cache") ? "mla_cache" : "index_cache";
 }
 
-std::span<const std::int32_t> table_ids(const Tensor& tensor) {
-  return {tensor.as<std::int32_t>(), static_cast<std::size_t>(tensor.elements())};
-}
-
 Indices sorted(const std::set<std::int64_t>& set) {
   return {set.begin(), set.end()};
 }
@@ -72,12 +68,12 @@ std::vector<std::int64_t> used_columns(const Problem& problem) {
     most = std::clamp(columns, most, std::max(most, table.shape[1]));
   };
   if (problem.has("cu_seq_lens")) {
-    const auto lens = table_ids(problem.input("cu_seq_lens"));
+    const auto lens = int32s(problem.input("cu_seq_lens"));
     for (std::size_t b = 0; b + 1 < lens.size(); ++b)
       note(static_cast<std::int64_t>(b), lens[b + 1] - lens[b]);
   } else {
-    const auto lens = table_ids(problem.input("row_lens"));
-    const auto requests = table_ids(problem.input("row_request"));
+    const auto lens = int32s(problem.input("row_lens"));
+    const auto requests = int32s(problem.input("row_request"));
     for (std::size_t r = 0; r < lens.size(); ++r)
       note(requests[r], lens[r]);
   }
@@ -86,7 +82,7 @@ std::vector<std::int64_t> used_columns(const Problem& problem) {
 
 /// The rows of each request of a gather; those of none are left out.
 std::vector<std::pair<std::int64_t, std::int64_t>> gathered_ranges(const Problem& problem) {
-  const auto lens = table_ids(problem.input("cu_seq_lens"));
+  const auto lens = int32s(problem.input("cu_seq_lens"));
   const std::int64_t rows = extent_of(problem, "rows");
   std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
   for (std::size_t b = 0; b + 1 < lens.size(); ++b)
@@ -113,7 +109,7 @@ Indices used_pages(const Problem& problem) {
     if (page >= 0 && page < pool) pages.insert(page);
   };
   if (problem.has("slots")) {
-    for (const std::int32_t slot : table_ids(problem.input("slots")))
+    for (const std::int32_t slot : int32s(problem.input("slots")))
       if (slot >= 0) note(slot / problem.page_size());
   } else {
     const Tensor& table = problem.input("block_table");
@@ -194,7 +190,7 @@ ShrinkAxis requests() {
       [](const Problem& p, const Indices& kept) -> std::optional<Problem> {
         Problem smaller = p;
         const auto lens =
-            p.has("row_lens") ? table_ids(p.input("row_lens")) : std::span<const std::int32_t>{};
+            p.has("row_lens") ? int32s(p.input("row_lens")) : std::span<const std::int32_t>{};
         const auto is_used = [&](std::int64_t row) {
           return lens.empty() || lens[static_cast<std::size_t>(row)] > 0;
         };
@@ -210,7 +206,7 @@ ShrinkAxis requests() {
       },
       [](const Problem& p, const Place&) {
         std::set<std::int64_t> used;
-        for (const std::int32_t request : table_ids(p.input("row_request")))
+        for (const std::int32_t request : int32s(p.input("row_request")))
           if (request >= 0 && request < p.input("block_table").shape[0]) used.insert(request);
         return sorted(used);
       }};
@@ -337,7 +333,7 @@ std::optional<Problem> blank_unwritten(const Problem& problem, const Place&) {
 /// The records that are read, one after the other.
 std::optional<Problem> pack_slots(const Problem& problem, const Place&) {
   std::set<std::int64_t> used;
-  for (const std::int32_t slot : table_ids(problem.input("slots")))
+  for (const std::int32_t slot : int32s(problem.input("slots")))
     if (slot >= 0) used.insert(slot);
   const RecordedTensor& recorded = problem.tensors.inputs.at("mla_cache");
   const Tensor& cache = recorded.tensor;

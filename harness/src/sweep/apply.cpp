@@ -70,9 +70,7 @@ Result<std::vector<SweptProblem>> swept_problems(const std::vector<json>& lines,
       return bad_input(path + ": found " + found->problem.dump() + " and " +
                        line["problem"].dump() + ", which are of one class, " +
                        choice.problem_class + ", want one problem a class");
-    const bool is_default = std::all_of(line["configuration"].begin(), line["configuration"].end(),
-                                        [](const json& value) { return value == 0; });
-    auto& slot = is_default ? found->standard : found->best;
+    auto& slot = is_default(line) ? found->standard : found->best;
     if (!slot || times.of(line, "median_us") < times.of(*slot, "median_us")) slot = line;
   }
   return groups;

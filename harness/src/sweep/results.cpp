@@ -1,5 +1,6 @@
 #include "results.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -77,6 +78,11 @@ double hot_median(const json& line) {
   if (line["verdict"] != "pass") return 0;
   const auto times = line.find("hot");
   return times == line.end() ? 0 : (*times)["median_us"].get<double>();
+}
+
+bool is_default(const json& line) {
+  return std::all_of(line["configuration"].begin(), line["configuration"].end(),
+                     [](const json& value) { return value == 0; });
 }
 
 Result<SweepLog> SweepLog::open(const std::string& path, bool resume) {

@@ -26,6 +26,9 @@ std::string sweep_key(const SweepCandidate& candidate, const SweepIdentity& iden
 /// The median of a line's times in microseconds; 0 where it has none: disqualified.
 double hot_median(const nlohmann::json& line);
 
+/// Its configuration sets nothing: dispatch chose.
+bool is_default(const nlohmann::json& line);
+
 /// Appends lines to a file that no other sweep writes meanwhile. May be used from one thread at a
 /// time.
 class SweepLog {

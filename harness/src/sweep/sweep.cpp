@@ -48,16 +48,15 @@ public:
   /// Of a line of an earlier run or of this one.
   void count(const json& line) {
     const double median = hot_median(line);
-    const bool is_default = std::all_of(line["configuration"].begin(), line["configuration"].end(),
-                                        [](const json& value) { return value == 0; });
-    if (is_default && line["verdict"] == "fail") summary_.default_fails = true;
+    const bool of_default = is_default(line);
+    if (of_default && line["verdict"] == "fail") summary_.default_fails = true;
     if (median == 0) return;
     const std::string problem = line["problem"].dump();
     auto best = std::find_if(summary_.best.begin(), summary_.best.end(),
                              [&](const SweepBest& b) { return b.problem == problem; });
     if (best == summary_.best.end())
       best = summary_.best.insert(summary_.best.end(), SweepBest{problem, {}, 0, 0});
-    if (is_default) best->default_us = median;
+    if (of_default) best->default_us = median;
     if (best->median_us == 0 || median < best->median_us) {
       best->median_us = median;
       best->configuration = line["configuration"].get<optimized::Configuration>();
