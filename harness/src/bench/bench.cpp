@@ -1,8 +1,10 @@
 // Benchmarks: make a problem, gate it, time it, drop it.
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <utility>
 
+#include "../golden/manifest.hpp"
 #include "../replay/child_process.hpp"
 #include "../replay/judge.hpp"
 #include "../replay/kernel_runner.hpp"
@@ -25,6 +27,13 @@ constexpr int kReferenceSamples = 3;
 
 using RowNumbers = std::vector<std::int64_t>;
 
+/// Leaves these rows of each output that has rows; none: all of them.
+void cut_to_rows(KernelRun& run, const Operation& operation, const RowNumbers& rows) {
+  if (rows.empty()) return;
+  for (auto& [name, tensor] : run.outputs)
+    if (const auto axis = row_axis(operation, name)) tensor = of_axis(tensor, *axis, rows);
+}
+
 /// An adapter whose kernel's outputs are cut down to some rows, before they leave a child process.
 class SomeRows final : public OperationAdapter {
 public:
@@ -37,8 +46,7 @@ public:
   Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
     auto run = whole_.run(data, device);
     DSAKIT_TRY(run);
-    for (auto& [name, tensor] : run->outputs)
-      if (const auto axis = row_axis(operation_, name)) tensor = of_axis(tensor, *axis, rows_);
+    cut_to_rows(*run, operation_, rows_);
     return run;
   }
 
@@ -61,11 +69,13 @@ class Bench {
 public:
   Bench(const BenchOptions& options, Rules& rules, const BenchSampler& sampler)
       : options_(options), rules_(rules), sampler_(sampler),
-        kernels_(options.device, options.host, options.time_limit_s) {}
+        kernels_(options.device, options.host, options.time_limit_s, options.kernel_library) {}
 
   Result<BenchReport> run(const std::vector<BenchRequest>& requests) {
+    DSAKIT_TRY(kernels_.look_into_library());
+    DSAKIT_TRY(check_library_is_used(requests));
     for (const BenchRequest& request : requests)
-      if (!options_.configuration.empty())
+      if (!options_.configuration.empty() && !kernels_.takes(request.operation))
         if (const Status status =
                 optimized::check_configuration(request.operation, options_.configuration);
             !status)
@@ -98,12 +108,30 @@ private:
     return options_.samples > 0 ? options_.samples : on_host() ? kHostSamples : kGpuSamples;
   }
 
+  Status check_library_is_used(const std::vector<BenchRequest>& requests) const {
+    if (options_.kernel_library.empty() ||
+        std::any_of(requests.begin(), requests.end(),
+                    [&](const BenchRequest& request) { return kernels_.takes(request.operation); }))
+      return {};
+    return unsupported(options_.kernel_library +
+                       ": found kernels for none of the operations to time, only for " +
+                       kernels_.served());
+  }
+
+  /// "libmine.so", where its kernel is timed.
+  std::string library_of(const std::string& operation) const {
+    return kernels_.takes(operation)
+               ? std::filesystem::path(options_.kernel_library).filename().string()
+               : "";
+  }
+
   Status bench_one(const BenchRequest& request) {
     auto problem = make_problem(request, options_);
     if (!problem && problem.status().code() == Code::bad_input) return problem.status();
     BenchRow row;
     row.operation = request.operation;
-    row.problem = problem ? problem->dims : request.shape;
+    row.library = library_of(request.operation);
+    row.problem = problem ? problem->dims : dims_of(request);
     if (problem) problem->configuration = options_.configuration;
     for (const auto& [key, value] : options_.configuration)
       row.configuration[key] = value == 0 ? "default" : std::to_string(value);
@@ -138,7 +166,8 @@ private:
     row.work = work_of(problem);
     row.limit = limit_of(problem, row.work, report_.environment.device);
     const OperationAdapter& adapter = *find_adapter(problem.id.operation);
-    if (const std::string why = adapter.reference_only(problem.data()); !why.empty())
+    if (const std::string why = adapter.reference_only(problem.data());
+        !why.empty() && row.library.empty())
       return unsupported(why);
     if (problem.tensors.outputs.empty() || row.work.bytes == 0)
       return bad_input(problem.id.operation + ": found no rows, want at least one");
@@ -151,7 +180,8 @@ private:
     row.hot = measured->hot;
     row.cold = measured->cold;
     row.resources = kernel_resources(arch_, measured->symbols);
-    const auto hash = code_hash(options_.device, arch_, measured->symbols);
+    const auto hash = row.library.empty() ? code_hash(options_.device, arch_, measured->symbols)
+                                          : sha256_of(options_.kernel_library);
     DSAKIT_TRY(hash);
     row.code_hash = *hash;
     return {};
@@ -171,8 +201,7 @@ private:
       DSAKIT_TRY(some);
       kept = std::move(*some);
     }
-    const SomeRows some_rows(adapter, operation, rows);
-    const auto launched = kernels_.run(rows.empty() ? adapter : some_rows, problem.data());
+    const auto launched = launch(problem, adapter, rows);
     DSAKIT_TRY(launched);
     row.kernel = launched->kernel;
     row.ran = launched->configuration;
@@ -186,6 +215,23 @@ private:
       if (row.verdict != Verdict::pass) return {};
     }
     return {};
+  }
+
+  /// The kernel's outputs, or these rows of them.
+  Result<KernelRun> launch(const BenchProblem& problem, const OperationAdapter& adapter,
+                           const RowNumbers& rows) const {
+    const Operation& operation = problem.data().operation();
+    if (!kernels_.takes(problem.id.operation))
+      return kernels_.run(SomeRows(adapter, operation, rows), problem.data());
+    const auto bytes = kernels_.in_library(
+        [&](const KernelLibrary& library, optimized::Device& device) -> Result<std::string> {
+          auto run = run_foreign(library, problem.data(), device);
+          DSAKIT_TRY(run);
+          cut_to_rows(*run, operation, rows);
+          return serialise(*run);
+        });
+    DSAKIT_TRY(bytes);
+    return parse_kernel_run(*bytes);
   }
 
   Status judge_output(const KernelRun& run, const std::string& output, ReferenceRun& reference,
@@ -234,21 +280,30 @@ private:
   }
 
   Result<Measurement> time(const BenchProblem& problem) {
-    if (on_host()) {
+    const bool foreign = kernels_.takes(problem.id.operation);
+    if (on_host() && !foreign) {
       arch_ = options_.host.arch;
       const auto device = optimized::open_device(options_.device, options_.host);
       DSAKIT_TRY(device);
       return measure(problem, **device, samples(), options_.copies, sampler_);
     }
-    const auto text = run_in_child(
-        [&]() -> Result<std::string> {
-          const auto device = optimized::open_device(options_.device, options_.host);
-          DSAKIT_TRY(device);
-          const auto measured = measure(problem, **device, samples(), options_.copies, sampler_);
-          DSAKIT_TRY(measured);
-          return std::string(1, static_cast<char>((*device)->arch())) + serialise(*measured);
-        },
-        options_.time_limit_s);
+    const auto body = [&](const KernelLibrary* library,
+                          optimized::Device& device) -> Result<std::string> {
+      const auto measured = measure(problem, device, samples(), options_.copies, sampler_, library);
+      DSAKIT_TRY(measured);
+      return std::string(1, static_cast<char>(device.arch())) + serialise(*measured);
+    };
+    const auto text =
+        foreign ? kernels_.in_library([&](const KernelLibrary& library, optimized::Device& device) {
+          return body(&library, device);
+        })
+                : run_in_child(
+                      [&]() -> Result<std::string> {
+                        const auto device = optimized::open_device(options_.device, options_.host);
+                        DSAKIT_TRY(device);
+                        return body(nullptr, **device);
+                      },
+                      options_.time_limit_s);
     DSAKIT_TRY(text);
     arch_ = static_cast<optimized::Arch>((*text)[0]);
     return parse_measurement(text->substr(1));

@@ -39,7 +39,7 @@ Result<json> bench_row(const std::string& report) {
 
 /// Members of the row that are results; times without their samples.
 void take_row(const json& row, json& line) {
-  for (const char* key : {"kernel", "problem_class", "ran"})
+  for (const char* key : {"kernel", "library", "problem_class", "ran"})
     if (row.contains(key)) line[key] = row[key];
   for (const char* times : {"hot", "cold"}) {
     if (!row.contains(times) || !row[times].is_object()) continue;
@@ -62,7 +62,7 @@ Result<json> try_candidate(const SweepCandidate& candidate, const SweepOptions& 
                {"problem", json::parse(candidate.problem)},
                {"configuration", candidate.configuration},
                {"device", options.identity.device},
-               {"code_hash", options.identity.code_hash},
+               {"code_hash", code_hash_of(candidate, options.identity)},
                {"toolchain", options.identity.toolchain}};
   const auto disqualified = [&](const char* verdict, const std::string& reason) {
     for (const char* times : {"hot", "cold"})
