@@ -11,6 +11,7 @@
 #include "../replay/names.hpp"
 #include "../replay/pairs.hpp"
 #include "../replay/sample_rows.hpp"
+#include "dsakit/harness/exit_codes.hpp"
 #include "measure.hpp"
 #include "problem.hpp"
 #include "report_json.hpp"
@@ -55,15 +56,6 @@ private:
   const Operation& operation_;
   const RowNumbers& rows_;
 };
-
-/// Independent rows of the operation; 0: it has none.
-std::int64_t rows_of(const BenchProblem& problem) {
-  const Operation& operation = problem.data().operation();
-  for (const auto& [name, output] : problem.tensors.outputs)
-    if (const auto axis = row_axis(operation, output_of(name, output.attributes)))
-      return output.tensor.shape[*axis];
-  return 0;
-}
 
 class Bench {
 public:
@@ -162,7 +154,7 @@ private:
   }
 
   Status gate_and_time(const BenchProblem& problem, BenchRow& row) {
-    row.rows = rows_of(problem);
+    row.rows = independent_rows(problem.tensors, problem.data().operation());
     row.work = work_of(problem);
     row.limit = limit_of(problem, row.work, report_.environment.device);
     const OperationAdapter& adapter = *find_adapter(problem.id.operation);
@@ -341,14 +333,14 @@ std::optional<double> BenchRow::of_limit() const {
 }
 
 int BenchReport::exit_code() const {
-  if (partial) return 130;
+  if (partial) return kExitInterrupted;
   const auto any = [&](Verdict verdict) {
     return std::any_of(rows.begin(), rows.end(),
                        [&](const BenchRow& row) { return row.verdict == verdict; });
   };
-  if (any(Verdict::error) || any(Verdict::unsupported)) return 3;
-  if (any(Verdict::fail)) return 1;
-  return rows.empty() ? 77 : 0;
+  if (any(Verdict::error) || any(Verdict::unsupported)) return kExitKernelFailed;
+  if (any(Verdict::fail)) return kExitMismatch;
+  return rows.empty() ? kExitNothingRan : kExitPass;
 }
 
 Result<BenchReport> bench(const BenchOptions& options, const std::vector<BenchRequest>& requests,

@@ -113,12 +113,10 @@ public:
 
 private:
   std::int64_t recorded_rows() const {
-    for (const auto* side : {&problem_.tensors.inputs, &problem_.tensors.outputs})
-      for (const auto& [name, tensor] : *side) {
-        if (const auto axis = row_axis(operation_, output_of(name, tensor.attributes)))
-          return tensor.tensor.shape[*axis];
-        if (name == "slot_mapping") return tensor.tensor.shape[0];
-      }
+    if (const auto rows = independent_rows(problem_.tensors, operation_); rows > 0) return rows;
+    if (const auto tokens = problem_.tensors.inputs.find("slot_mapping");
+        tokens != problem_.tensors.inputs.end())
+      return tokens->second.tensor.shape[0];
     return problem_.tensors.outputs.begin()->second.tensor.shape[0];
   }
 

@@ -75,12 +75,6 @@ std::vector<std::int64_t> spread(std::int64_t rows, std::int64_t count) {
   return chosen;
 }
 
-std::int64_t independent_rows(const Operation& operation, const KernelRun& run) {
-  for (const auto& [output, tensor] : run.outputs)
-    if (const auto axis = row_axis(operation, output)) return tensor.shape[*axis];
-  return 0;
-}
-
 void say_failure(BitsLevel& level, const Status& status, const std::string& what) {
   level.stop(Verdict::error, what + ": " + status.what());
 }
@@ -107,7 +101,7 @@ Status compare_rows_alone(BitsLevel& level, int count, const OperationAdapter& a
                           const OperationData& data, const KernelRun& batch,
                           const KernelRunner& kernels, const std::string& with = "") {
   const Operation& operation = data.operation();
-  const std::int64_t rows = independent_rows(operation, batch);
+  const std::int64_t rows = independent_rows(data.tensors, operation);
   if (rows == 0) {
     level.stop(Verdict::skipped, "not claimed: its rows are not independent");
     return {};

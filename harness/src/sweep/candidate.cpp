@@ -5,19 +5,13 @@
 #include "../import/json.hpp"
 #include "../process/child.hpp"
 #include "../recording/text.hpp"
+#include "dsakit/harness/exit_codes.hpp"
 #include "results.hpp"
 
 namespace dsakit::harness {
 namespace {
 
 using nlohmann::json;
-
-// Exit codes of dsakit bench (design 9).
-constexpr int kChildMismatch = 1;
-constexpr int kChildBadInput = 2;
-constexpr int kChildKernelFailed = 3;
-constexpr int kChildNoDevice = 77;
-constexpr int kChildInterrupted = 130;
 
 std::string last_said(std::string text) {
   while (!text.empty() && text.back() == '\n')
@@ -79,17 +73,17 @@ Result<json> try_candidate(const SweepCandidate& candidate, const SweepOptions& 
     return disqualified(end->in_time ? "crash" : "hang", status.what());
   const int code = WEXITSTATUS(end->status);
   const std::string said = last_said(end->error);
-  if (code == kChildBadInput)
+  if (code == kExitBadInput)
     return bad_input(candidate.problem + " with " +
                      optimized::configuration_text(candidate.configuration) + ": " + said);
-  if (code == kChildNoDevice) return Status(Code::no_device, said);
-  if (code == kChildInterrupted) return Status(Code::interrupted, said);
+  if (code == kExitNothingRan) return Status(Code::no_device, said);
+  if (code == kExitInterrupted) return Status(Code::interrupted, said);
   auto row = bench_row(end->out);
   if (row) take_row(*row, line);
   const std::string verdict = row ? row->value("verdict", std::string()) : "";
   const std::string reason = row ? row->value("reason", said) : said;
-  if (code == kChildMismatch) return disqualified("fail", reason);
-  if (code == kChildKernelFailed)
+  if (code == kExitMismatch) return disqualified("fail", reason);
+  if (code == kExitKernelFailed)
     return disqualified(verdict == "unsupported" ? "unsupported" : "error", reason);
   if (code != 0)
     return disqualified("error", "its process ended with exit code " + std::to_string(code) +

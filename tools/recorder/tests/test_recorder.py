@@ -224,7 +224,7 @@ class Contracts(RecorderTest):
                      "config": {"rms_norm_eps": 1e-5, "softmax_scale": 0.1} if config is None else config}
         ours = ""
         try:
-            with Recorder(self.path) as recorder:
+            with Recorder(self.path, compact_pages=False) as recorder:
                 recorder.record(operation, inputs, outputs or {}, **arguments)
         except RecorderError as error:
             ours = str(error)
@@ -270,6 +270,12 @@ class Contracts(RecorderTest):
                 ours, theirs = self.refusals(operation, inputs, {**right, key: value})
                 self.assertEqual(bool(ours), bool(re.search("/contract|contract key", theirs)),
                                  f"{key}={value!r}: {ours!r}, {theirs!r}")
+
+    def test_no_operation_or_key_of_the_reader_is_left_out(self):
+        operations = (HERE.parents[2] / "reference/include/dsakit/core/operations.hpp").read_text()
+        self.assertEqual(set(contract.NEEDS), set(re.findall(r'^    {"(\w+)",', operations, re.MULTILINE)))
+        keys = (HERE.parents[2] / "harness/src/import/contract_keys.cpp").read_text().partition("kKeys")[2].partition("};")[0]
+        self.assertEqual({*contract.KEYS, *contract.OUTPUT_KEYS}, set(re.findall(r'{"(\w+)", "', keys)))
 
     def test_what_does_not_go_together_is_refused(self):
         for operation, changes in (("index_cache_write", {"index_fp8_encoding": "e4m3fnuz", "qmax": "448"}),
