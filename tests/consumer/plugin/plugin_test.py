@@ -259,8 +259,10 @@ class Benched(PluginTest):
             self.assertEqual([line["verdict"] for line in lines], [verdict] * 2, done.stdout)
             self.assertIn(says, lines[0]["reason"])
             self.assertIn("0 timed, 2 disqualified", done.stdout)
+        space = self.space({"problems": [{"operation": "topk", "shape": {"rows": 1}}], "axes": {"lanes": [256]}})
         done = self.expect(KERNEL_FAILED, "sweep", space, "-o", self.folder / "other.jsonl", "--kernel-lib",
                            f"{PLUGINS}/liboutput_gate.so")
+        self.assertIn("found kernels for no operation of", done.stderr)
         self.assertFalse((self.folder / "other.jsonl").exists())
 
 

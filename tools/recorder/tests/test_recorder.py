@@ -161,7 +161,10 @@ class Levels(RecorderTest):
             line, = json.loads(done.stdout)["operations"]
             self.assertEqual((line["operation"], line["verdict"], line["reason"]),
                              ("topk", "skipped", f"recorded at level {level}, without values"))
-            for verb in (("bench", self.path), ("bisect", self.path), ("export", self.path, "-o", self.folder / "x"),
+            done = dsakit("bisect", self.path)
+            self.assertEqual(done.returncode, 77)
+            self.assertIn(f"recorded at level {level}, without values", done.stderr)
+            for verb in (("bench", self.path), ("export", self.path, "-o", self.folder / "x"),
                          ("shrink", self.path, "--operation", "topk", "-o", self.folder / "x.h5")):
                 done = dsakit(*verb)
                 self.assertEqual(done.returncode, 2, f"{verb}: {done.stdout}{done.stderr}")

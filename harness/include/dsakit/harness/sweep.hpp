@@ -52,6 +52,7 @@ Result<SweepIdentity> sweep_identity(optimized::DeviceKind kind, const optimized
 
 struct SweepOptions {
   std::vector<std::string> command; ///< that times a candidate, given its arguments
+  std::string kernel_library;       ///< of foreign candidates
   SweepIdentity identity;
   std::string output;
   bool resume = false;
