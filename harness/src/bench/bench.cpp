@@ -8,7 +8,6 @@
 #include "../replay/child_process.hpp"
 #include "../replay/judge.hpp"
 #include "../replay/kernel_runner.hpp"
-#include "../replay/names.hpp"
 #include "../replay/pairs.hpp"
 #include "../replay/sample_rows.hpp"
 #include "dsakit/harness/exit_codes.hpp"
@@ -16,46 +15,13 @@
 #include "problem.hpp"
 #include "report_json.hpp"
 #include "resources.hpp"
+#include "some_rows.hpp"
 #include "work.hpp"
 
 namespace dsakit::harness {
 namespace {
 
-// What the reference is asked for at most: it takes seconds, whatever the size of the problem.
-constexpr double kGateFlops = 4e9, kGateBytes = 64e6;
-constexpr std::int64_t kLeastGateRows = 4;
 constexpr int kReferenceSamples = 3;
-
-using RowNumbers = std::vector<std::int64_t>;
-
-/// Leaves these rows of each output that has rows; none: all of them.
-void cut_to_rows(KernelRun& run, const Operation& operation, const RowNumbers& rows) {
-  if (rows.empty()) return;
-  for (auto& [name, tensor] : run.outputs)
-    if (const auto axis = row_axis(operation, name)) tensor = of_axis(tensor, *axis, rows);
-}
-
-/// An adapter whose kernel's outputs are cut down to some rows, before they leave a child process.
-class SomeRows final : public OperationAdapter {
-public:
-  SomeRows(const OperationAdapter& whole, const Operation& operation, const RowNumbers& rows)
-      : whole_(whole), operation_(operation), rows_(rows) {}
-
-  Result<std::vector<Expected>> reference(const OperationData& data) const override {
-    return whole_.reference(data);
-  }
-  Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
-    auto run = whole_.run(data, device);
-    DSAKIT_TRY(run);
-    cut_to_rows(*run, operation_, rows_);
-    return run;
-  }
-
-private:
-  const OperationAdapter& whole_;
-  const Operation& operation_;
-  const RowNumbers& rows_;
-};
 
 class Bench {
 public:
@@ -310,22 +276,6 @@ private:
 };
 
 } // namespace
-
-std::vector<std::int64_t> gate_rows(std::int64_t rows, const BenchWork& work, std::uint64_t seed) {
-  const double part = std::min(kGateFlops / std::max(work.flops, 1.0), kGateBytes / work.bytes);
-  const auto wanted = static_cast<std::int64_t>(part * static_cast<double>(rows));
-  const std::int64_t count = std::min(rows, std::max(kLeastGateRows, wanted));
-  std::vector<std::int64_t> chosen;
-  for (std::int64_t i = 0; i < count; ++i) { // one of each of `count` parts
-    const std::int64_t first = i * rows / count, end = (i + 1) * rows / count;
-    const auto offset =
-        static_cast<std::int64_t>(
-            (seed + 1) * 0x9E3779B97F4A7C15 * static_cast<std::uint64_t>(i + 1) >> 33) %
-        (end - first);
-    chosen.push_back(i == 0 ? 0 : i == count - 1 ? rows - 1 : first + offset);
-  }
-  return chosen;
-}
 
 std::optional<double> BenchRow::of_limit() const {
   if (!limit || !hot || hot->median_us <= 0) return std::nullopt;

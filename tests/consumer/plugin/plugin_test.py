@@ -214,6 +214,13 @@ class Benched(PluginTest):
         row, = self.rows(KERNEL_FAILED, *self.BROKEN, "--configuration", "tile=2", FAULT="configuration")
         self.assertIn("tile is 2", row["reason"])
 
+    @unittest.skipUnless(os.path.isfile(CODE_OBJECT), "no code object of gfx942 was built")
+    def test_a_code_object_is_timed_on_the_device(self):
+        row, = self.rows(PASS, "--op", "topk_slots", "--shape", "rows=2,context=64,k=8", "--samples", 2, "--copies", 2,
+                         "--device", "hip", "--kernel-lib", f"{PLUGINS}/libcode_object.so", CODE_OBJECT=CODE_OBJECT)
+        self.assertEqual((row["kernel"], row["device"], row["graph"]), ("libcode_object.so:code_object", "hip", True))
+        self.assertEqual(row["resources"], {})
+
     def test_a_library_that_is_not_asked_for_is_3(self):
         done = self.expect(KERNEL_FAILED, "bench", *self.SMALL, "--kernel-lib", f"{PLUGINS}/libbroken.so")
         self.assertIn("none of the operations to time, only for topk_slots", done.stderr)
