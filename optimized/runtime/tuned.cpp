@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <set>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
@@ -85,6 +86,31 @@ Result<TunedChoice> parse_choice(const Json& entry) {
   return choice;
 }
 
+/// Of two values of one key, which JSON allows, nobody could say which was meant.
+Result<Json> parse_tuned_json(const std::string& source, const std::string& text) {
+  std::string twice;
+  std::vector<std::set<std::string>> keys; // of the objects that are open
+  const auto note = [&](int, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key && twice.empty() &&
+        !keys.back().insert(value.get<std::string>()).second)
+      twice = value.get<std::string>();
+    return true;
+  };
+  try {
+    Json json = Json::parse(text, note);
+    if (!twice.empty())
+      return bad_input(source + ": found the key " + twice + " twice, want it once");
+    return json;
+  } catch (const Json::parse_error& error) {
+    return bad_input(source + ": byte " + std::to_string(error.byte) +
+                     ": found no valid JSON, want some");
+  } catch (const Json::out_of_range&) {
+    return bad_input(source + ": found a number beyond 1.8e308, want smaller ones");
+  }
+}
+
 Result<TunedChoices> read_tuned(const std::string& path) {
   TunedChoices all;
   const auto add = [&](const std::string& source, const std::string& text) -> Status {
@@ -111,13 +137,9 @@ Result<TunedChoices> read_tuned(const std::string& path) {
 } // namespace
 
 Result<TunedChoices> parse_tuned(const std::string& source, const std::string& text) {
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    return bad_input(source + ": byte " + std::to_string(error.byte) +
-                     ": found no valid JSON, want some");
-  }
+  const auto parsed = parse_tuned_json(source, text);
+  DSAKIT_TRY(parsed);
+  const Json& json = *parsed;
   if (!json.is_object() || json.value("schema", Json()) != kTunedSchema)
     return bad_input(source + ": schema: found another, want " + kTunedSchema);
   const auto entries = json.find("choices");

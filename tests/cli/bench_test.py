@@ -64,7 +64,7 @@ class Bench(BenchCase):
         rows = list(csv.DictReader(io.StringIO(self.expect(PASS, "bench", *TINY, "--format", "csv").stdout)))
         self.assertEqual((rows[0]["operation"], rows[0]["verdict"]), ("topk", "pass"))
         self.assertGreater(float(rows[0]["hot_median_us"]), 0)
-        self.assertIn("| topk | input=normal k=8 keys=64 rows=2 | radix64 |",
+        self.assertIn("| topk | input=normal k=8 keys=64 rows=2 | radix64 lanes=512 |",
                       self.expect(PASS, "bench", *TINY, "--format", "md").stdout)
         output = self.folder / "bench.json"
         self.expect(PASS, "bench", *TINY, "--format", "json", "-o", output)
@@ -115,18 +115,49 @@ class Bench(BenchCase):
                 (("--op", "top"), ["'top' matches no operation"]),
                 (("--op", "topk", "--shape", "row=2"), ["'row'", "want rows, keys, k, input"]),
                 (("--op", "topk", "--shape", "rows=-1"), ["'-1'", "from 1 to 2^30"]),
-                (("--op", "topk", "--shape", "rows=1000000000,keys=1000000000"), ["GB, want at most"]),
                 (("--op", "topk", "--tile", "rows=2"), ["--tile", "found no recording"]),
                 ((self.file("sound"), "--tile", "2"), ["found '2', want rows=N"]),
-                ((self.file("sound"), "--op", "topk"), ["holds no operation 'topk'", "index_cache_write"]),
+                ((self.file("sound"), "--op", "topkk"), ["'topkk' matches no operation", "index_cache_write"]),
                 ((self.file("sound"), "--shape", "rows=2"), ["--shape", "sound.h5"]),
                 ((self.file("none"),), ["none.h5"]),
                 ((*TINY, "--configuration", "tile=64"), ["found tile, want one of lanes for topk"]),
                 ((*TINY, "--configuration", "tile"), ["found 'tile', want KEY=VALUE"]),
                 ((*TINY, "--contract", "page_sise=2"), ["page_sise"])):
             self.expect_bad("bench", *arguments, says=says)
-        done = self.expect(KERNEL_FAILED, "bench", *TINY, "--kernel-lib", DSAKIT)
-        self.assertIn("bench times built-in kernels alone", done.stderr)
+        self.expect_bad("bench", *TINY, says=["tuned.json: found the key choices twice"],
+                        env={"DSAKIT_TUNED": self.put("tuned.json", '{"choices": [], "choices": []}')})
+        done = self.expect(KERNEL_FAILED, "bench", *TINY, "--kernel-lib", self.file("sound"))
+        self.assertIn("cannot load it", done.stderr)
+
+    def put(self, name, text):
+        (self.folder / name).write_text(text)
+        return str(self.folder / name)
+
+    def test_an_operation_that_the_file_has_not_is_77_in_every_verb(self):
+        sound = self.file("sound")
+        for arguments in (("replay", sound, "--operation", "topk"), ("bench", sound, "--op", "topk"),
+                          ("shrink", sound, "--operation", "topk", "-o", self.folder / "small.h5")):
+            done = self.expect(NOTHING_RAN, *arguments)
+            self.assertEqual(done.stdout, "")
+        self.assertIn("holds no operation topk", done.stderr)
+        self.expect_bad("shrink", sound, "--operation", "topkk", "-o", self.folder / "small.h5", says=["'topkk'"])
+
+    def test_what_does_not_fit_into_memory_is_a_row(self):
+        row, = self.bench(KERNEL_FAILED, "--op", "topk", "--shape", "rows=1000000000,keys=1000000000")["rows"]
+        self.assertEqual((row["verdict"], row["hot"]), ("unsupported", None))
+        self.assertIn("GB, want at most", row["reason"])
+
+    def test_every_format_names_the_configuration_that_ran(self):
+        asked = (*TINY, "--configuration", "lanes=256")
+        self.assertIn("topk (radix64 lanes=256)", self.expect(PASS, "bench", *asked).stdout)
+        self.assertIn("| radix64 lanes=256 |", self.expect(PASS, "bench", *asked, "--format", "md").stdout)
+        row, = csv.DictReader(io.StringIO(self.expect(PASS, "bench", *asked, "--format", "csv").stdout))
+        self.assertEqual(row["ran"], "lanes=256")
+        tuned = {"schema": "dsakit.tuned/1", "choices": [
+            {"device": "host lanes (gfx942 model)", "operation": "topk", "kernel": "radix64",
+             "problem_class": "rows=2 columns=64 k=8", "configuration": {"lanes": 1024}}]}
+        env = {"DSAKIT_TUNED": self.put("tuned.json", json.dumps(tuned))}
+        self.assertIn("topk (radix64 lanes=1024)", self.expect(PASS, "bench", *TINY, env=env).stdout)
 
     def test_bad_axes_say_where(self):
         axes = self.folder / "axes.json"
@@ -137,6 +168,10 @@ class Bench(BenchCase):
                 ('{"schema": "dsakit.axes/1", "problems": [{"operation": "topk", "shapes": {}}]}', ["problems[0]", "'shapes'"]),
                 ('{"schema": "dsakit.axes/1", "problems": [{"operation": "topk", "shape": {"rows": []}}]}', ["rows: found []"]),
                 ('{"schema": "dsakit.axes/1", "problems": [{"operation": "topk", "shape": {"rows": [1.5]}}]}', ["found 1.5"]),
+                ('{"schema": "dsakit.axes/1", "problems": [{"operation": "topk", "shape": {"rows": [1, 2, 1]}}]}',
+                 ["problems[0]: found topk input=normal k=2048 keys=32768 rows=1 twice, want it once"]),
+                ('{"schema": "dsakit.axes/1", "problems": [{"operation": "topk"}, {"operation": "topk", "shape": {"rows": 64}}]}',
+                 ["problems[1]: found topk", "twice"]),
                 ('{"schema": "dsakit.axes/1", "problems": [{"operation": "topk", "shape": {"size": 1}}]}', ["'size'"])):
             axes.write_text(text)
             self.expect_bad("bench", "--axes", axes, says=says)
@@ -233,6 +268,12 @@ class BenchDiff(BenchCase):
         done = self.expect(NOTHING_RAN, "bench-diff", base, other)
         self.assertIn("in BASE alone: topk input=normal k=8 keys=64 rows=2 on host", done.stdout)
         self.assertIn("in NEW alone: topk input=normal k=8 keys=128 rows=2 on host", done.stdout)
+        self.assertIn("nothing was compared", done.stdout)
+        self.assertNotIn("geometric mean", done.stdout)
+        done = self.expect(NOTHING_RAN, "bench-diff", base, other, "--format", "json")
+        report = json.loads(done.stdout)
+        validate(report, "bench-diff.schema.json")
+        self.assertIsNone(report["geometric_mean"])
 
     def test_refusals(self):
         base = self.write("base.json", 50)
@@ -318,8 +359,25 @@ class Recipe(BenchCase):
         self.assertNotEqual(ElementTree.parse(out / "golden.junit.xml").getroot().get("failures"), "0")
         self.assertTrue((out / "bench.json").exists())
 
+    def test_a_device_that_is_not_there_is_77(self):
+        if dsakit("doctor", "--device", "hip").returncode == NOTHING_RAN:
+            out = self.check(NOTHING_RAN, "--device", "hip")
+            self.assertIn("benchmarks: exit 77", (out / "summary.md").read_text())
+
+    def test_a_step_that_leaves_nothing_or_dies_is_3(self):
+        """A dsakit that lies: it says that all is well, and writes no file; or it crashes."""
+        for body, says in (("exit 0", "golden replay: exit 0, which left no golden.junit.xml"),
+                           ("kill -SEGV $$", "which is none of dsakit's")):
+            program = self.folder / "liar"
+            program.write_text(f'#!/bin/sh\n[ "$1" != --version ] || {{ echo dsakit 0; exit; }}\n{body}\n')
+            program.chmod(0o755)
+            done = subprocess.run([SOURCE / "tools/ci/check", program, self.folder / "out"], capture_output=True, text=True)
+            self.assertEqual(done.returncode, KERNEL_FAILED, done.stdout + done.stderr)
+            self.assertIn(says, done.stdout)
+
     def test_refusals(self):
         for arguments, says in (((), "want DSAKIT OUT"), (("no-such-program", self.folder / "o"), "no-such-program"),
+                                (("/bin/true", self.folder / "o"), "found a program /bin/true whose --version says 'true (GNU"),
                                 ((DSAKIT, self.folder / "o", "--speed", "1"), "found --speed"),
                                 ((DSAKIT, self.folder / "o", "--baseline", "no.json"), "no.json")):
             done = subprocess.run([SOURCE / "tools/ci/check", *arguments], capture_output=True, text=True)

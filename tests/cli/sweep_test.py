@@ -131,10 +131,22 @@ class Sweep(CliTest):
 
     def test_a_bad_tuned_file_is_2(self):
         tuned = self.folder / "tuned.json"
-        tuned.write_text('{"schema": "dsakit.tuned/1", "choices": [{"device": "d"}]}')
-        for arguments in (("doctor",), ("replay", GOLDEN / "kernel_topk.h5")):
-            done = self.expect(BAD_INPUT, *arguments, env={"DSAKIT_TUNED": str(tuned)})
-            self.assertIn(f"{tuned}: choices[0]: operation: found no text, want one", done.stderr)
+        recording = GOLDEN / "kernel_topk.h5"
+        for text, says in (('{"schema": "dsakit.tuned/1", "choices": [{"device": "d"}]}',
+                            "choices[0]: operation: found no text, want one"),
+                           ('{"schema": "dsakit.tuned/1", "choices": [], "choices": []}', "the key choices twice"),
+                           ('{"schema": "dsakit.tuned/1", "choices": 1e999}', "found a number beyond 1.8e308")):
+            tuned.write_text(text)
+            env = {"DSAKIT_TUNED": str(tuned)}
+            for arguments in (("replay", recording), ("bench", recording), ("bisect", recording),
+                              ("bench", "--op", "topk", "--shape", "rows=1"),
+                              ("golden", "--folder", GOLDEN.parent, "verify"),
+                              ("shrink", recording, "--operation", "topk", "-o", self.folder / "small.h5"),
+                              ("sweep", self.small(), "-o", self.results)):
+                done = self.expect_bad(*arguments, says=[f"DSAKIT_TUNED: {tuned}: ", says], env=env)
+                self.assertNotIn("kernel_topk", done.stderr)
+            self.assertIn(says, self.expect(BAD_INPUT, "doctor", env=env).stderr)
+            self.assertFalse(self.results.exists())
 
     def test_usage_is_2(self):
         space = self.small()
@@ -144,6 +156,9 @@ class Sweep(CliTest):
         for option, value in (("--shard", "0/2"), ("--shard", "3/2"), ("--shard", "1"), ("--budget", "0"),
                               ("--budget", "1d")):
             self.expect_bad("sweep", space, "-o", self.results, option, value, says=[option, value])
+        for effect in ("nan", "-1", "101"):
+            self.expect_bad("sweep", "apply", self.results, "-o", self.folder / "t", f"--min-effect={effect}",
+                            says=["--min-effect"])
         self.results.write_text("")
         self.expect_bad("sweep", space, "-o", self.results, says=["results.jsonl", "--resume"])
         self.results.write_text("{}\n")
@@ -158,9 +173,20 @@ class Sweep(CliTest):
                             ({"axes": {"lanes": [256]}}, "problems")):
             self.expect_bad("sweep", self.space(sweep), "-o", self.results, says=["space.json: sweeps[0]: ", says])
             self.assertFalse(self.results.exists())
-        shape = {"operation": "topk", "shape": {"rowz": 1}}
-        done = self.expect(BAD_INPUT, "sweep", self.space({"problems": [shape], "axes": {"lanes": [256]}}), "-o", self.results)
-        self.assertIn("rowz", done.stderr)
+        second = {"operation": "topk", "shape": {"rowz": 1}}
+        self.expect_bad("sweep", self.space({"problems": [TOPK, second], "axes": {"lanes": [256]}}), "-o", self.results,
+                        says=["sweeps[0]: problems[1]: topk: found dimension 'rowz'"])
+        self.assertFalse(self.results.exists())
+
+    def test_a_problem_that_does_not_fit_into_memory_is_a_candidate_that_failed(self):
+        large = {"operation": "topk", "shape": {"rows": 1000000000, "keys": 1000000000}}
+        space = self.space({"problems": [large, TOPK], "axes": {"lanes": [256]}})
+        done = self.expect(PASS, "sweep", space, "-o", self.results, "--samples", 2)
+        self.assertIn("4 candidates: 2 timed, 2 disqualified", done.stdout)
+        self.assertEqual([line["verdict"] for line in self.lines()], ["unsupported"] * 2 + ["pass"] * 2)
+        self.assertIn("GB, want at most", self.lines()[0]["reason"])
+        done = self.expect(PASS, "sweep", space, "-o", self.results, "--samples", 2, "--resume")
+        self.assertIn("4 done before", done.stdout)
 
     def test_a_device_that_is_not_there_is_77(self):
         for device in ("hip", "cuda"):

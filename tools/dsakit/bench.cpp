@@ -76,9 +76,7 @@ std::string repeat_options(const BenchVerb& o) {
 }
 
 Result<harness::BenchReport> run_bench(BenchVerb& o) {
-  if (!o.device.kernel_library.empty())
-    return unsupported("--kernel-lib: found " + o.device.kernel_library +
-                       ", but bench times built-in kernels alone; replay runs a plug-in");
+  DSAKIT_TRY(check_dispatch());
   std::vector<std::string> inputs;
   for (const std::string* input : {&o.recording, &o.axes})
     if (!input->empty()) inputs.push_back(*input);
@@ -97,6 +95,7 @@ Result<harness::BenchReport> run_bench(BenchVerb& o) {
   o.bench.device = o.device.kind();
   o.bench.host = o.device.host();
   o.bench.time_limit_s = o.device.time_limit_s;
+  o.bench.kernel_library = o.device.kernel_library;
   o.bench.repeat = repeat_options(o);
   o.bench.interrupted = &catch_interrupt();
   ProgressBar bar;

@@ -25,6 +25,7 @@ struct BisectArguments {
 Result<harness::Bisection> run_bisect(BisectArguments& o) {
   std::vector<std::string> inputs = {o.bisect.file};
   if (!o.bisect.against.empty()) inputs.push_back(o.bisect.against);
+  DSAKIT_TRY(check_dispatch());
   auto rules = prepare(o.report, inputs);
   DSAKIT_TRY(rules);
   auto overrides = o.device.overrides();

@@ -4,8 +4,15 @@
 #include <limits>
 
 #include "dsakit/harness/report.hpp"
+#include "dsakit/optimized/kernel.hpp"
 
 using namespace dsakit;
+
+Status check_dispatch() {
+  DSAKIT_TRY(optimized::forced_kernel());
+  DSAKIT_TRY(optimized::tuned_choices());
+  return {};
+}
 
 void DeviceOptions::add_to(CLI::App& verb) {
   verb.add_option("--device", device,

@@ -8,6 +8,10 @@
 #include "dsakit/core/status.hpp"
 #include "dsakit/harness/replay.hpp"
 
+/// What the environment says of dispatch, DSAKIT_FORCE_KERNEL and DSAKIT_TUNED: bad_input where a
+/// verb that runs kernels must not even start.
+dsakit::Status check_dispatch();
+
 /// Options --device, --host-arch, --host-schedule, --lds-pattern, --contract, --time-limit,
 /// --kernel-lib.
 struct DeviceOptions {

@@ -1,15 +1,16 @@
-// The process exit codes: fixed, never a count or a flag word (design 9).
+// The exit code of each failure, and what --help says of them.
 #pragma once
 
 #include "dsakit/core/status.hpp"
+#include "dsakit/harness/exit_codes.hpp"
 
-inline constexpr int kExitPass = 0;
-inline constexpr int kExitMismatch = 1;      ///< numeric mismatch or confirmed regression
-inline constexpr int kExitBadInput = 2;      ///< usage, file, contract, rule
-inline constexpr int kExitKernelFailed = 3;  ///< failed, hung, refused or unsupported
-inline constexpr int kExitInconclusive = 4;  ///< too noisy to say
-inline constexpr int kExitNothingRan = 77;   ///< no such device; what CTest calls a skip
-inline constexpr int kExitInterrupted = 130; ///< Ctrl-C
+using dsakit::harness::kExitBadInput;
+using dsakit::harness::kExitInconclusive;
+using dsakit::harness::kExitInterrupted;
+using dsakit::harness::kExitKernelFailed;
+using dsakit::harness::kExitMismatch;
+using dsakit::harness::kExitNothingRan;
+using dsakit::harness::kExitPass;
 
 inline constexpr const char* kExitCodesHelp =
     "Exit codes: 0 pass; 1 numeric mismatch; 2 usage or bad input; 3 a kernel failed or is\n"

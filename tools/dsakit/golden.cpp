@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "device_options.hpp"
 #include "dsakit/harness/golden.hpp"
 #include "dsakit/harness/replay.hpp"
 #include "dsakit/harness/rules.hpp"
@@ -27,6 +28,7 @@ int failed(const Status& status) {
 
 /// Replays on host lanes; says in one line what does not pass.
 int replay(const std::vector<std::string>& files) {
+  if (const Status status = check_dispatch(); !status) return failed(status);
   harness::ReplayOptions options;
   options.paths = files;
   options.keep_going = true;

@@ -56,8 +56,12 @@ void print_lines(const std::string& label, const Attributes& values) {
 }
 
 std::string describe(const TensorInfo& info) {
-  return info.name() + " " + std::string(dsakit::name(info.dtype)) + " " +
-         dsakit::to_string(info.shape);
+  std::string text = info.name() + " " + std::string(dsakit::name(info.dtype)) + " " +
+                     dsakit::to_string(info.shape);
+  for (const char* statistic : {"minimum", "mean", "maximum", "nan", "inf"}) // of level stats
+    if (const auto found = info.attributes.find(statistic); found != info.attributes.end())
+      text += " " + escaped(std::string(statistic) + "=" + found->second);
+  return text;
 }
 
 void append(std::vector<std::string>& words, const std::vector<TensorInfo>& tensors) {
@@ -70,6 +74,7 @@ void print_recording(const RecordingReader& reader) {
   std::printf("%s: %s, %ju bytes\n", reader.path().c_str(),
               std::string(dsakit::harness::kRecordingFormat).c_str(),
               static_cast<std::uintmax_t>(std::filesystem::file_size(reader.path(), ignored)));
+  if (reader.level() != "full") print_wrapped("level", {reader.level() + ", without values"});
   print_wrapped("contract", pairs(reader.contract()));
   print_wrapped("config", pairs(reader.config()));
   print_lines("provenance", reader.provenance());
@@ -104,7 +109,7 @@ void print_recording(const RecordingReader& reader) {
 int run_info(const std::vector<std::string>& files) {
   int worst = kExitPass;
   for (const std::string& file : files) {
-    auto reader = RecordingReader::open(file);
+    auto reader = RecordingReader::open(file, dsakit::harness::Levels::any);
     if (reader) {
       print_recording(*reader);
       continue;

@@ -41,6 +41,7 @@ std::string repeat(const ReplayArguments& o) {
 }
 
 Result<harness::Report> run_replay(ReplayArguments& o) {
+  DSAKIT_TRY(check_dispatch());
   auto rules = prepare(o.report, o.replay.paths);
   DSAKIT_TRY(rules);
   auto overrides = o.device.overrides();

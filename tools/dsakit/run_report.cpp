@@ -9,7 +9,6 @@
 #include <filesystem>
 
 #include "dsakit/harness/output.hpp"
-#include "dsakit/optimized/kernel.hpp"
 #include "exit_codes.hpp"
 
 namespace {
@@ -81,7 +80,6 @@ void ReportOptions::add_to(CLI::App& verb) {
 
 dsakit::Result<Rules> prepare(const ReportOptions& options,
                               const std::vector<std::string>& inputs) {
-  DSAKIT_TRY(dsakit::optimized::forced_kernel());
   for (const std::string& input : inputs)
     DSAKIT_TRY(check_not_input(options.output, input));
   if (!options.output.empty()) {

@@ -21,8 +21,7 @@ struct ReportOptions {
   void add_to(CLI::App& verb);
 };
 
-/// The rules to use. Fails here, before any work, where -o takes no report or is one of the inputs,
-/// and where no kernel has a forced name.
+/// The rules to use. Fails here, before any work, where -o takes no report or is one of the inputs.
 dsakit::Result<dsakit::harness::Rules> prepare(const ReportOptions& options,
                                                const std::vector<std::string>& inputs);
 

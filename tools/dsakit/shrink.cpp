@@ -11,7 +11,6 @@
 #include <memory>
 
 #include "device_options.hpp"
-#include "dsakit/optimized/kernel.hpp"
 #include "exit_codes.hpp"
 #include "rule_options.hpp"
 #include "verbs.hpp"
@@ -44,7 +43,7 @@ void show_progress(std::int64_t trials, std::int64_t bytes) {
 }
 
 Result<harness::Shrunk> run_shrink(ShrinkArguments& o) {
-  DSAKIT_TRY(optimized::forced_kernel());
+  DSAKIT_TRY(check_dispatch());
   auto rules = o.rules.load();
   DSAKIT_TRY(rules);
   auto overrides = o.device.overrides();

@@ -1,4 +1,5 @@
 // dsakit sweep: which configuration of a kernel is the fastest, and the tuned file of it.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -7,6 +8,7 @@
 #include <thread>
 
 #include "device_options.hpp"
+#include "dsakit/harness/kernel_library.hpp"
 #include "dsakit/harness/report.hpp"
 #include "dsakit/harness/sweep.hpp"
 #include "exit_codes.hpp"
@@ -68,8 +70,9 @@ Status read_sweep_options(SweepVerb& verb) {
 
 /// The same program as `bench`, on the same device.
 std::vector<std::string> bench_command(const SweepVerb& verb) {
-  std::vector<std::string> command = {"/proc/self/exe", "bench",    "--format",
-                                      "json",           "--device", verb.device};
+  std::vector<std::string> command = {
+      "/proc/self/exe", "bench",     "--format",     "json",
+      "--device",       verb.device, "--time-limit", std::to_string(verb.options.time_limit_s)};
   if (verb.device == "host") command.insert(command.end(), {"--host-arch", verb.host_arch});
   if (verb.samples > 0) command.insert(command.end(), {"--samples", std::to_string(verb.samples)});
   return command;
@@ -77,9 +80,12 @@ std::vector<std::string> bench_command(const SweepVerb& verb) {
 
 int say_swept(const harness::SweepSummary& summary, const SweepVerb& verb) {
   for (const harness::SweepBest& best : summary.best) {
-    std::printf("%s: %s, %.1f us", best.problem.c_str(),
-                optimized::configuration_text(best.configuration).c_str(), best.median_us);
-    if (best.default_us > 0) std::printf(", default %.1f us", best.default_us);
+    std::printf("%s: ", best.problem.c_str());
+    if (!best.configuration.empty())
+      std::printf("%s, ", optimized::configuration_text(best.configuration).c_str());
+    std::printf("%.1f us", best.median_us);
+    if (best.default_us > 0 && !best.configuration.empty())
+      std::printf(", default %.1f us", best.default_us);
     std::puts("");
   }
   std::printf("%lld candidates: %lld timed, %lld disqualified, %lld done before, %lld left\n",
@@ -89,7 +95,7 @@ int say_swept(const harness::SweepSummary& summary, const SweepVerb& verb) {
   if (verb.device == "host") std::puts("host times are no kernel times");
   if (summary.left > 0)
     std::printf("what is left: the same command with --resume\n");
-  else
+  else if (verb.options.kernel_library.empty())
     std::printf("to use it: dsakit sweep apply %s -o tuned.json\n",
                 harness::shell_word(verb.options.output).c_str());
   if (summary.interrupted) return kExitInterrupted;
@@ -99,12 +105,26 @@ int say_swept(const harness::SweepSummary& summary, const SweepVerb& verb) {
 
 int run_sweep(SweepVerb& verb) {
   if (const Status status = read_sweep_options(verb); !status) return sweep_failed(status);
-  const auto space = harness::read_sweep_space(verb.space);
+  if (const Status status = check_dispatch(); !status) return sweep_failed(status);
+  std::vector<std::string> foreign;
+  if (!verb.options.kernel_library.empty()) {
+    auto operations =
+        harness::library_operations(verb.options.kernel_library, verb.options.time_limit_s);
+    if (!operations) return sweep_failed(operations.status());
+    foreign = std::move(*operations);
+  }
+  const auto space = harness::read_sweep_space(verb.space, foreign);
   if (!space) return sweep_failed(space.status());
+  if (!foreign.empty() &&
+      std::none_of(space->candidates.begin(), space->candidates.end(),
+                   [](const harness::SweepCandidate& candidate) { return candidate.foreign; }))
+    return sweep_failed(unsupported(verb.options.kernel_library +
+                                    ": found kernels for no operation of " + verb.space));
   DeviceOptions device;
   device.device = verb.device;
   device.host_arch = verb.host_arch;
-  auto identity = harness::sweep_identity(device.kind(), device.host(), verb.options.time_limit_s);
+  auto identity = harness::sweep_identity(device.kind(), device.host(), verb.options.time_limit_s,
+                                          verb.options.kernel_library);
   if (!identity) return sweep_failed(identity.status());
   verb.options.identity = std::move(*identity);
   verb.options.command = bench_command(verb);
@@ -191,6 +211,11 @@ void add_sweep(CLI::App& app, int& exit_code) {
   verb->add_option("--host-arch", o.host_arch, "whose instructions the host device models")
       ->check(CLI::IsMember({"gfx942", "gfx950"}))
       ->capture_default_str();
+  verb->add_option("--kernel-lib", o.options.kernel_library,
+                   "a plug-in (docs/plugins.md), whose kernels are swept in place of the built-in "
+                   "ones")
+      ->check(CLI::ExistingFile)
+      ->type_name("LIB.so");
   verb->add_option("--jobs", o.options.jobs,
                    "candidates at a time; above 1 they disturb each other's times")
       ->check(CLI::Range(1, 256))

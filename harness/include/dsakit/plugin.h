@@ -35,8 +35,9 @@ typedef struct dsakit_tensor {
   void* data; /* device memory, 256-byte aligned; on device "host" memory of the process */
 } dsakit_tensor;
 
-/* A contract key ("page_size"), a number of /config ("config.softmax_scale") or an attribute of a
- * tensor ("index_cache.page_offset"), as text. */
+/* A contract key ("page_size"), a number of /config ("config.softmax_scale"), an attribute of a
+ * tensor ("index_cache.page_offset") or what bench and sweep want tuned ("configuration.lanes", a
+ * whole number above 0; missing: as the kernel likes), as text. */
 typedef struct dsakit_setting {
   const char* key;
   const char* value;

@@ -1,71 +1,39 @@
 // Benchmarks: make a problem, gate it, time it, drop it.
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <utility>
 
+#include "../golden/manifest.hpp"
 #include "../replay/child_process.hpp"
 #include "../replay/judge.hpp"
 #include "../replay/kernel_runner.hpp"
-#include "../replay/names.hpp"
 #include "../replay/pairs.hpp"
 #include "../replay/sample_rows.hpp"
+#include "dsakit/harness/exit_codes.hpp"
 #include "measure.hpp"
 #include "problem.hpp"
 #include "report_json.hpp"
 #include "resources.hpp"
+#include "some_rows.hpp"
 #include "work.hpp"
 
 namespace dsakit::harness {
 namespace {
 
-// What the reference is asked for at most: it takes seconds, whatever the size of the problem.
-constexpr double kGateFlops = 4e9, kGateBytes = 64e6;
-constexpr std::int64_t kLeastGateRows = 4;
 constexpr int kReferenceSamples = 3;
-
-using RowNumbers = std::vector<std::int64_t>;
-
-/// An adapter whose kernel's outputs are cut down to some rows, before they leave a child process.
-class SomeRows final : public OperationAdapter {
-public:
-  SomeRows(const OperationAdapter& whole, const Operation& operation, const RowNumbers& rows)
-      : whole_(whole), operation_(operation), rows_(rows) {}
-
-  Result<std::vector<Expected>> reference(const OperationData& data) const override {
-    return whole_.reference(data);
-  }
-  Result<KernelRun> run(const OperationData& data, optimized::Device& device) const override {
-    auto run = whole_.run(data, device);
-    DSAKIT_TRY(run);
-    for (auto& [name, tensor] : run->outputs)
-      if (const auto axis = row_axis(operation_, name)) tensor = of_axis(tensor, *axis, rows_);
-    return run;
-  }
-
-private:
-  const OperationAdapter& whole_;
-  const Operation& operation_;
-  const RowNumbers& rows_;
-};
-
-/// Independent rows of the operation; 0: it has none.
-std::int64_t rows_of(const BenchProblem& problem) {
-  const Operation& operation = problem.data().operation();
-  for (const auto& [name, output] : problem.tensors.outputs)
-    if (const auto axis = row_axis(operation, output_of(name, output.attributes)))
-      return output.tensor.shape[*axis];
-  return 0;
-}
 
 class Bench {
 public:
   Bench(const BenchOptions& options, Rules& rules, const BenchSampler& sampler)
       : options_(options), rules_(rules), sampler_(sampler),
-        kernels_(options.device, options.host, options.time_limit_s) {}
+        kernels_(options.device, options.host, options.time_limit_s, options.kernel_library) {}
 
   Result<BenchReport> run(const std::vector<BenchRequest>& requests) {
+    DSAKIT_TRY(kernels_.look_into_library());
+    DSAKIT_TRY(check_library_is_used(requests));
     for (const BenchRequest& request : requests)
-      if (!options_.configuration.empty())
+      if (!options_.configuration.empty() && !kernels_.takes(request.operation))
         if (const Status status =
                 optimized::check_configuration(request.operation, options_.configuration);
             !status)
@@ -98,12 +66,30 @@ private:
     return options_.samples > 0 ? options_.samples : on_host() ? kHostSamples : kGpuSamples;
   }
 
+  Status check_library_is_used(const std::vector<BenchRequest>& requests) const {
+    if (options_.kernel_library.empty() ||
+        std::any_of(requests.begin(), requests.end(),
+                    [&](const BenchRequest& request) { return kernels_.takes(request.operation); }))
+      return {};
+    return unsupported(options_.kernel_library +
+                       ": found kernels for none of the operations to time, only for " +
+                       kernels_.served());
+  }
+
+  /// "libmine.so", where its kernel is timed.
+  std::string library_of(const std::string& operation) const {
+    return kernels_.takes(operation)
+               ? std::filesystem::path(options_.kernel_library).filename().string()
+               : "";
+  }
+
   Status bench_one(const BenchRequest& request) {
     auto problem = make_problem(request, options_);
     if (!problem && problem.status().code() == Code::bad_input) return problem.status();
     BenchRow row;
     row.operation = request.operation;
-    row.problem = problem ? problem->dims : request.shape;
+    row.library = library_of(request.operation);
+    row.problem = problem ? problem->dims : dims_of(request);
     if (problem) problem->configuration = options_.configuration;
     for (const auto& [key, value] : options_.configuration)
       row.configuration[key] = value == 0 ? "default" : std::to_string(value);
@@ -134,11 +120,12 @@ private:
   }
 
   Status gate_and_time(const BenchProblem& problem, BenchRow& row) {
-    row.rows = rows_of(problem);
+    row.rows = independent_rows(problem.tensors, problem.data().operation());
     row.work = work_of(problem);
     row.limit = limit_of(problem, row.work, report_.environment.device);
     const OperationAdapter& adapter = *find_adapter(problem.id.operation);
-    if (const std::string why = adapter.reference_only(problem.data()); !why.empty())
+    if (const std::string why = adapter.reference_only(problem.data());
+        !why.empty() && row.library.empty())
       return unsupported(why);
     if (problem.tensors.outputs.empty() || row.work.bytes == 0)
       return bad_input(problem.id.operation + ": found no rows, want at least one");
@@ -151,7 +138,8 @@ private:
     row.hot = measured->hot;
     row.cold = measured->cold;
     row.resources = kernel_resources(arch_, measured->symbols);
-    const auto hash = code_hash(options_.device, arch_, measured->symbols);
+    const auto hash = row.library.empty() ? code_hash(options_.device, arch_, measured->symbols)
+                                          : sha256_of(options_.kernel_library);
     DSAKIT_TRY(hash);
     row.code_hash = *hash;
     return {};
@@ -171,8 +159,7 @@ private:
       DSAKIT_TRY(some);
       kept = std::move(*some);
     }
-    const SomeRows some_rows(adapter, operation, rows);
-    const auto launched = kernels_.run(rows.empty() ? adapter : some_rows, problem.data());
+    const auto launched = launch(problem, adapter, rows);
     DSAKIT_TRY(launched);
     row.kernel = launched->kernel;
     row.ran = launched->configuration;
@@ -186,6 +173,23 @@ private:
       if (row.verdict != Verdict::pass) return {};
     }
     return {};
+  }
+
+  /// The kernel's outputs, or these rows of them.
+  Result<KernelRun> launch(const BenchProblem& problem, const OperationAdapter& adapter,
+                           const RowNumbers& rows) const {
+    const Operation& operation = problem.data().operation();
+    if (!kernels_.takes(problem.id.operation))
+      return kernels_.run(SomeRows(adapter, operation, rows), problem.data());
+    const auto bytes = kernels_.in_library(
+        [&](const KernelLibrary& library, optimized::Device& device) -> Result<std::string> {
+          auto run = run_foreign(library, problem.data(), device);
+          DSAKIT_TRY(run);
+          cut_to_rows(*run, operation, rows);
+          return serialise(*run);
+        });
+    DSAKIT_TRY(bytes);
+    return parse_kernel_run(*bytes);
   }
 
   Status judge_output(const KernelRun& run, const std::string& output, ReferenceRun& reference,
@@ -234,21 +238,30 @@ private:
   }
 
   Result<Measurement> time(const BenchProblem& problem) {
-    if (on_host()) {
+    const bool foreign = kernels_.takes(problem.id.operation);
+    if (on_host() && !foreign) {
       arch_ = options_.host.arch;
       const auto device = optimized::open_device(options_.device, options_.host);
       DSAKIT_TRY(device);
       return measure(problem, **device, samples(), options_.copies, sampler_);
     }
-    const auto text = run_in_child(
-        [&]() -> Result<std::string> {
-          const auto device = optimized::open_device(options_.device, options_.host);
-          DSAKIT_TRY(device);
-          const auto measured = measure(problem, **device, samples(), options_.copies, sampler_);
-          DSAKIT_TRY(measured);
-          return std::string(1, static_cast<char>((*device)->arch())) + serialise(*measured);
-        },
-        options_.time_limit_s);
+    const auto body = [&](const KernelLibrary* library,
+                          optimized::Device& device) -> Result<std::string> {
+      const auto measured = measure(problem, device, samples(), options_.copies, sampler_, library);
+      DSAKIT_TRY(measured);
+      return std::string(1, static_cast<char>(device.arch())) + serialise(*measured);
+    };
+    const auto text =
+        foreign ? kernels_.in_library([&](const KernelLibrary& library, optimized::Device& device) {
+          return body(&library, device);
+        })
+                : run_in_child(
+                      [&]() -> Result<std::string> {
+                        const auto device = optimized::open_device(options_.device, options_.host);
+                        DSAKIT_TRY(device);
+                        return body(nullptr, **device);
+                      },
+                      options_.time_limit_s);
     DSAKIT_TRY(text);
     arch_ = static_cast<optimized::Arch>((*text)[0]);
     return parse_measurement(text->substr(1));
@@ -264,36 +277,20 @@ private:
 
 } // namespace
 
-std::vector<std::int64_t> gate_rows(std::int64_t rows, const BenchWork& work, std::uint64_t seed) {
-  const double part = std::min(kGateFlops / std::max(work.flops, 1.0), kGateBytes / work.bytes);
-  const auto wanted = static_cast<std::int64_t>(part * static_cast<double>(rows));
-  const std::int64_t count = std::min(rows, std::max(kLeastGateRows, wanted));
-  std::vector<std::int64_t> chosen;
-  for (std::int64_t i = 0; i < count; ++i) { // one of each of `count` parts
-    const std::int64_t first = i * rows / count, end = (i + 1) * rows / count;
-    const auto offset =
-        static_cast<std::int64_t>(
-            (seed + 1) * 0x9E3779B97F4A7C15 * static_cast<std::uint64_t>(i + 1) >> 33) %
-        (end - first);
-    chosen.push_back(i == 0 ? 0 : i == count - 1 ? rows - 1 : first + offset);
-  }
-  return chosen;
-}
-
 std::optional<double> BenchRow::of_limit() const {
   if (!limit || !hot || hot->median_us <= 0) return std::nullopt;
   return limit->time_us / hot->median_us;
 }
 
 int BenchReport::exit_code() const {
-  if (partial) return 130;
+  if (partial) return kExitInterrupted;
   const auto any = [&](Verdict verdict) {
     return std::any_of(rows.begin(), rows.end(),
                        [&](const BenchRow& row) { return row.verdict == verdict; });
   };
-  if (any(Verdict::error) || any(Verdict::unsupported)) return 3;
-  if (any(Verdict::fail)) return 1;
-  return rows.empty() ? 77 : 0;
+  if (any(Verdict::error) || any(Verdict::unsupported)) return kExitKernelFailed;
+  if (any(Verdict::fail)) return kExitMismatch;
+  return rows.empty() ? kExitNothingRan : kExitPass;
 }
 
 Result<BenchReport> bench(const BenchOptions& options, const std::vector<BenchRequest>& requests,

@@ -8,6 +8,7 @@
 
 #include "../import/json.hpp"
 #include "../recording/text.hpp"
+#include "dsakit/harness/exit_codes.hpp"
 #include "report_json.hpp"
 #include "statistics.hpp"
 
@@ -186,9 +187,9 @@ int BenchDiff::exit_code() const {
     return std::any_of(rows.begin(), rows.end(),
                        [&](const DiffRow& row) { return row.change == change; });
   };
-  if (!failures.empty() || any(BenchChange::slower)) return 1;
-  if (rows.empty()) return 77;
-  return any(BenchChange::ambiguous) ? 4 : 0;
+  if (!failures.empty() || any(BenchChange::slower)) return kExitMismatch;
+  if (rows.empty()) return kExitNothingRan;
+  return any(BenchChange::ambiguous) ? kExitInconclusive : kExitPass;
 }
 
 Result<BenchDiff> diff_benchmark_texts(const std::string& base_name, const std::string& base,

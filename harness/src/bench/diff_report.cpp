@@ -55,12 +55,14 @@ std::int64_t count_of(const BenchDiff& diff, BenchChange change) {
 }
 
 std::string summary_of(const BenchDiff& diff) {
+  if (diff.rows.empty()) return "no row with times on both sides: nothing was compared";
   std::string text;
   for (const BenchChange change :
        {BenchChange::slower, BenchChange::faster, BenchChange::same, BenchChange::ambiguous})
     text += std::to_string(count_of(diff, change)) + " " + std::string(name(change)) + ", ";
-  return text + "geometric mean of the hot times " + percent_change(diff.geometric_mean) +
-         ", minimum effect " + percent_change(1 + diff.min_effect).substr(1);
+  if (diff.geometric_mean)
+    text += "geometric mean of the hot times " + percent_change(*diff.geometric_mean) + ", ";
+  return text + "minimum effect " + percent_change(1 + diff.min_effect).substr(1);
 }
 
 /// What no line of the table says.
@@ -86,7 +88,7 @@ std::string to_text(const BenchDiff& diff, bool colour) {
   std::vector<std::vector<std::string>> lines = {kHeader};
   for (const DiffRow& row : diff.rows)
     lines.push_back(cells_of(row));
-  std::string body = table(lines, "");
+  std::string body = diff.rows.empty() ? "" : table(lines, "");
   if (colour)
     for (const auto& [word, code] : {std::pair<std::string, std::string>{"\nSLOWER", "31"},
                                      {"\nFASTER", "32"},
@@ -110,7 +112,8 @@ std::string to_json(const BenchDiff& diff) {
   document["min_effect"] = diff.min_effect;
   document["confidence"] = kDiffConfidence;
   document["rerun"] = diff.rerun;
-  document["geometric_mean"] = diff.geometric_mean;
+  document["geometric_mean"] =
+      diff.geometric_mean ? DiffJson(*diff.geometric_mean) : DiffJson(nullptr);
   document["rows"] = DiffJson::array();
   for (const DiffRow& row : diff.rows) {
     DiffJson object;
@@ -138,7 +141,8 @@ std::string to_json(const BenchDiff& diff) {
 
 std::string to_markdown(const BenchDiff& diff) {
   std::string text = "### Benchmarks: " + summary_of(diff) + "\n\n";
-  std::vector<std::vector<std::string>> lines = {kHeader, std::vector<std::string>(8, "---")};
+  std::vector<std::vector<std::string>> lines;
+  if (!diff.rows.empty()) lines = {kHeader, std::vector<std::string>(8, "---")};
   for (const DiffRow& row : diff.rows)
     lines.push_back(cells_of(row));
   for (const auto& line : lines) {

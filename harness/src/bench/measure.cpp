@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 
 #include "dsakit/optimized/launch.hpp"
 #include "report_json.hpp"
@@ -58,27 +59,46 @@ private:
 class Stopwatch final : public LaunchObserver {
 public:
   Stopwatch(const BenchProblem& problem, std::int64_t copies, int samples,
-            const BenchSampler& sampler)
-      : problem_(problem), copies_(copies), samples_(samples), sampler_(sampler) {}
+            const BenchSampler& sampler, const KernelLibrary* library)
+      : problem_(problem), copies_(copies), samples_(samples), sampler_(sampler),
+        library_(library) {}
 
   Measurement result;
 
   Status prepare(optimized::Device& device) {
+    if (library_) return prepare_foreign(device);
     return find_adapter(problem_.id.operation)->run(problem_.data(this), device).status();
   }
 
   Status ready(optimized::Device& device, const std::string& kernel, const Once& once) override {
     launches_.push_back(&once);
     if (std::ssize(launches_) < copies_) return prepare(device);
+    return time_all(device, kernel);
+  }
+
+private:
+  Status prepare_foreign(optimized::Device& device) {
+    std::deque<ForeignLaunch> loaded;
+    std::deque<Once> launches;
+    for (std::int64_t i = 0; i < copies_; ++i) {
+      auto one = ForeignLaunch::prepare(*library_, problem_.data(), device);
+      DSAKIT_TRY(one);
+      const ForeignLaunch& mine = loaded.emplace_back(std::move(*one));
+      launches_.push_back(&launches.emplace_back([&mine](void*) { return mine.launch(); }));
+    }
+    return time_all(device, loaded.front().kernel());
+  }
+
+  Status time_all(optimized::Device& device, const std::string& kernel) {
     result.kernel = kernel;
     DSAKIT_TRY(note_symbols(device));
     DSAKIT_TRY(time_launches(device, "hot", 1, result.hot));
     return time_launches(device, "cold", copies_, result.cold);
   }
 
-private:
   Status note_symbols(optimized::Device& device) {
-    if (device.kind() == optimized::DeviceKind::cuda) return (*launches_[0])(device.stream());
+    if (library_ || device.kind() == optimized::DeviceKind::cuda)
+      return (*launches_[0])(device.stream());
     NotingStream stream(device.stream());
     DSAKIT_TRY((*launches_[0])(static_cast<optimized::LaunchStream*>(&stream)));
     result.symbols = std::move(stream.symbols);
@@ -108,7 +128,9 @@ private:
                             std::int64_t{1}, kGraphLaunches);
       launches = (launches + copies - 1) / copies * copies; // each copy as often
       auto captured = capture(device, launches, copies);
-      if (!captured && captured.status().code() != Code::unsupported) return captured.status();
+      // A library need not know of graphs.
+      if (!captured && !library_ && captured.status().code() != Code::unsupported)
+        return captured.status();
       if (captured) graph = std::move(*captured);
       if (!graph) launches = 1;
     }
@@ -146,6 +168,7 @@ private:
   std::int64_t copies_;
   int samples_;
   const BenchSampler& sampler_;
+  const KernelLibrary* library_; ///< whose kernel it is; nullptr: ours
   std::vector<const Once*> launches_;
 };
 
@@ -184,9 +207,10 @@ double bytes_of(const BenchProblem& problem) {
 }
 
 Result<Measurement> measure(const BenchProblem& problem, optimized::Device& device, int samples,
-                            std::int64_t copies, const BenchSampler& sampler) {
+                            std::int64_t copies, const BenchSampler& sampler,
+                            const KernelLibrary* library) {
   if (copies == 0) copies = copies_for(device, bytes_of(problem));
-  Stopwatch stopwatch(problem, copies, samples, sampler);
+  Stopwatch stopwatch(problem, copies, samples, sampler, library);
   DSAKIT_TRY(run_deep([&] { return stopwatch.prepare(device); }));
   return std::move(stopwatch.result);
 }

@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "dsakit/harness/kernel_library.hpp"
 #include "problem.hpp"
 
 namespace dsakit::harness {
@@ -13,7 +14,7 @@ struct Measurement {
   std::string kernel;
   bool graph = false;
   BenchTiming hot, cold;
-  std::set<std::string> symbols; ///< that were launched; empty on CUDA
+  std::set<std::string> symbols; ///< that were launched; empty on CUDA and of a library
 };
 
 /// bytes of all tensors of the problem.
@@ -21,9 +22,10 @@ double bytes_of(const BenchProblem& problem);
 
 /// Hot, and cold: enough copies of all tensors that their turn outruns the device's last cache.
 /// Launches that take less than kGraphBelow_us are timed as graphs of many, where there are graphs.
-/// `copies`: so many instead; 0: enough.
+/// `copies`: so many instead; 0: enough. `library`: whose kernel it is; nullptr: ours.
 Result<Measurement> measure(const BenchProblem& problem, optimized::Device& device, int samples,
-                            std::int64_t copies, const BenchSampler& sampler);
+                            std::int64_t copies, const BenchSampler& sampler,
+                            const KernelLibrary* library = nullptr);
 
 std::string serialise(const Measurement& measurement);
 Measurement parse_measurement(const std::string& text);

@@ -20,11 +20,14 @@ struct BenchProblem {
   }
 };
 
-/// What the request says, under the overrides. bad_input naming what cannot be, or does not fit
-/// into memory.
+/// What the request says, under the overrides. bad_input naming what cannot be; unsupported where
+/// it does not fit into memory.
 Result<BenchProblem> make_problem(const BenchRequest& request, const BenchOptions& options);
 
-/// bad_input for a problem by shape that make_problem would refuse; nothing of it is made.
+/// What names the problem of a request that is not made, or cannot be.
+BenchDims dims_of(const BenchRequest& request);
+
+/// bad_input for a problem by shape that makes no sense; nothing of it is made.
 Status check_problem(const BenchRequest& request, const BenchOptions& options);
 
 /// bad_input for a shape that names what its operation has not; the dimensions with defaults.
@@ -44,7 +47,7 @@ Status tile(BenchProblem& problem, std::int64_t rows);
 /// as the reference does in seconds.
 std::vector<std::int64_t> gate_rows(std::int64_t rows, const BenchWork& work, std::uint64_t seed);
 
-/// bad_input where so many bytes are more than a third of the memory that is free.
+/// unsupported where so many bytes are more than a third of the memory that is free.
 Status check_memory(const std::string& what, double bytes);
 
 } // namespace dsakit::harness

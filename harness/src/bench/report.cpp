@@ -31,6 +31,7 @@ BenchJson row_json(const BenchReport& report, const BenchRow& row) {
   BenchJson object;
   object["operation"] = row.operation;
   object["kernel"] = row.kernel;
+  object["library"] = row.library;
   object["device"] = report.device;
   object["problem"] = row.problem;
   object["configuration"] = row.configuration;
@@ -84,12 +85,18 @@ std::string per_time(const BenchRow& row, double amount, const char* unit) {
   return row.hot && amount > 0 ? rate_text(amount / row.hot->median_us, unit) : "-";
 }
 
+/// "radix64 lanes=512": with what may be tuned of it, as it ran.
+std::string kernel_text(const BenchRow& row) {
+  if (row.kernel.empty()) return "-";
+  return row.ran.empty() ? row.kernel : row.kernel + " " + optimized::configuration_text(row.ran);
+}
+
 std::vector<std::vector<std::string>> cells(const BenchReport& report) {
   std::vector<std::vector<std::string>> table = {{"operation", "problem", "kernel", "hot [q1, q3]",
                                                   "min", "cold [q1, q3]", "bytes", "flops",
                                                   "of limit", "result"}};
   for (const BenchRow& row : report.rows)
-    table.push_back({row.operation, dims_text(row.problem), row.kernel.empty() ? "-" : row.kernel,
+    table.push_back({row.operation, dims_text(row.problem), kernel_text(row),
                      timing_text(row.hot) + (row.graph ? "*" : ""), minimum_text(row.hot),
                      timing_text(row.cold), per_time(row, row.work.bytes, "B/s"),
                      per_time(row, row.work.flops, "FLOP/s"), percent_text(row.of_limit()),
@@ -97,15 +104,22 @@ std::vector<std::vector<std::string>> cells(const BenchReport& report) {
   return table;
 }
 
-bool any_graph(const BenchReport& report) {
-  return std::any_of(report.rows.begin(), report.rows.end(),
-                     [](const BenchRow& row) { return row.graph; });
-}
-
 std::vector<std::string> bench_notes(const BenchReport& report) {
+  const auto any = [&](const auto& what) {
+    return std::any_of(report.rows.begin(), report.rows.end(), what);
+  };
+  const auto foreign = [](const BenchRow& row) { return !row.library.empty(); };
+  const bool on_host = report.device == "host";
   std::vector<std::string> lines;
-  if (report.device == "host") lines.emplace_back(kHostNote);
-  if (any_graph(report)) lines.emplace_back("* below 400 us: replay of a graph of many launches");
+  if (on_host &&
+      (report.rows.empty() || !std::all_of(report.rows.begin(), report.rows.end(), foreign)))
+    lines.emplace_back(kHostNote);
+  if (any(foreign))
+    lines.emplace_back(
+        std::string("LIB.so:NAME is a foreign kernel (--kernel-lib), gated as ours") +
+        (on_host ? "; its times are of its own code on this CPU" : ""));
+  if (any([](const BenchRow& row) { return row.graph; }))
+    lines.emplace_back("* below 400 us: replay of a graph of many launches");
   return lines;
 }
 
@@ -237,7 +251,7 @@ std::string to_json(const BenchReport& report) {
 
 std::string to_csv(const BenchReport& report) {
   std::string text =
-      "operation,problem,device,kernel,configuration,verdict,graph,hot_median_us,hot_q1_us,"
+      "operation,problem,device,kernel,configuration,ran,verdict,graph,hot_median_us,hot_q1_us,"
       "hot_q3_us,hot_min_us,cold_median_us,reference_median_us,bytes,flops,limit,"
       "of_limit,code_hash\n";
   const auto median = [](const std::optional<BenchTiming>& timing, double BenchTiming::* member) {
@@ -249,6 +263,7 @@ std::string to_csv(const BenchReport& report) {
                                            report.device,
                                            csv_text(row.kernel),
                                            csv_text(dims_text(row.configuration)),
+                                           csv_text(optimized::configuration_text(row.ran)),
                                            std::string(name(row.verdict)),
                                            row.graph ? "1" : "0",
                                            median(row.hot, &BenchTiming::median_us),
@@ -285,7 +300,7 @@ std::string to_text(const BenchReport& report, const BenchText& options) {
     if (i > 0) {
       const BenchRow& row = report.rows[i - 1];
       const std::string title =
-          row.operation + (row.kernel.empty() ? "" : " (" + row.kernel + ")") + "\n";
+          row.operation + (row.kernel.empty() ? "" : " (" + kernel_text(row) + ")") + "\n";
       if (title != above) text += title;
       above = title;
     }

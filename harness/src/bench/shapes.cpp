@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <charconv>
 #include <regex>
+#include <set>
 #include <sstream>
 
 #include "../import/json.hpp"
 #include "../recording/text.hpp"
 #include "problem.hpp"
+#include "report_json.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -153,6 +155,11 @@ std::string listed(const std::vector<std::string>& words) {
   return text;
 }
 
+Status no_such_operation(const std::string& regex) {
+  return bad_input("--op: " + in_quotes(regex) + " matches no operation, want one of " +
+                   listed(benchable_operations()));
+}
+
 /// "rows=64,k=2048"
 Result<BenchDims> parse_shape(const std::string& text) {
   BenchDims shape;
@@ -249,9 +256,7 @@ Result<std::vector<BenchRequest>> requests_by_shape(const std::string& operation
     DSAKIT_TRY(complete);
     requests.push_back({name, std::move(*complete), "", 0, 0});
   }
-  if (requests.empty())
-    return bad_input("--op: " + in_quotes(operation) + " matches no operation, want one of " +
-                     listed(benchable_operations()));
+  if (requests.empty()) return no_such_operation(operation);
   return requests;
 }
 
@@ -268,10 +273,12 @@ requests_of_recording(const std::string& path, const std::string& operation, std
     known.push_back(id.operation);
     if ((*matches)(id.operation)) requests.push_back({id.operation, {}, path, id.step, tile});
   }
-  if (requests.empty())
-    return bad_input(path + ": holds no operation " + in_quotes(operation) + ", but " +
-                     (known.empty() ? "none that has a kernel" : listed(known)));
-  return requests;
+  if (!requests.empty()) return requests;
+  if (std::none_of(std::begin(kOperations), std::end(kOperations),
+                   [&](const Operation& one) { return (*matches)(std::string(one.name)); }))
+    return no_such_operation(operation);
+  return Status(Code::no_device, path + ": holds no operation " + in_quotes(operation) + ", but " +
+                                     (known.empty() ? "none that has a kernel" : listed(known)));
 }
 
 Result<std::vector<BenchRequest>> requests_of_axes(const std::string& path,
@@ -288,6 +295,7 @@ Result<std::vector<BenchRequest>> requests_of_axes(const std::string& path,
   if (problems == document->end() || !problems->is_array() || problems->empty())
     return bad_input(path + ": problems: found none, want a list of objects");
   std::vector<BenchRequest> requests;
+  std::set<std::pair<std::string, BenchDims>> seen; // a row of a benchmark is known by its problem
   for (std::size_t i = 0; i < problems->size(); ++i) {
     const auto& problem = (*problems)[i];
     const std::string where = path + ": problems[" + std::to_string(i) + "]";
@@ -302,6 +310,10 @@ Result<std::vector<BenchRequest>> requests_of_axes(const std::string& path,
     if (!shape.is_object()) return bad_input(where + ": shape: found no object, want one");
     std::vector<BenchRequest> of_problem;
     DSAKIT_TRY(multiply_out(where, name->get<std::string>(), shape, of_problem));
+    for (const BenchRequest& one : of_problem)
+      if (!seen.emplace(one.operation, one.shape).second)
+        return bad_input(where + ": found " + one.operation + " " + dims_text(one.shape) +
+                         " twice, want it once");
     if ((*matches)(name->get<std::string>()))
       requests.insert(requests.end(), of_problem.begin(), of_problem.end());
   }

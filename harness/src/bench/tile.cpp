@@ -108,18 +108,15 @@ public:
     for (auto* side : {&problem_.tensors.inputs, &problem_.tensors.outputs})
       for (auto& [name, tensor] : *side)
         DSAKIT_TRY(tile_tensor(output_of(name, tensor.attributes), tensor.tensor));
-    problem_.dims["tile"] = std::to_string(rows_);
     return {};
   }
 
 private:
   std::int64_t recorded_rows() const {
-    for (const auto* side : {&problem_.tensors.inputs, &problem_.tensors.outputs})
-      for (const auto& [name, tensor] : *side) {
-        if (const auto axis = row_axis(operation_, output_of(name, tensor.attributes)))
-          return tensor.tensor.shape[*axis];
-        if (name == "slot_mapping") return tensor.tensor.shape[0];
-      }
+    if (const auto rows = independent_rows(problem_.tensors, operation_); rows > 0) return rows;
+    if (const auto tokens = problem_.tensors.inputs.find("slot_mapping");
+        tokens != problem_.tensors.inputs.end())
+      return tokens->second.tensor.shape[0];
     return problem_.tensors.outputs.begin()->second.tensor.shape[0];
   }
 
@@ -276,10 +273,7 @@ Result<BenchProblem> read_problem(const BenchRequest& request,
   for (const auto& [name, output] : problem.tensors.outputs) // several: the first one's
     if (output.attributes.contains("mla_scale_read"))
       problem.contract.emplace("mla_scale_read", output.attributes.at("mla_scale_read"));
-  const auto slash = request.recording.rfind('/');
-  problem.dims["recording"] =
-      slash == std::string::npos ? request.recording : request.recording.substr(slash + 1);
-  if (request.step != 0) problem.dims["step"] = std::to_string(request.step);
+  problem.dims = dims_of(request);
   return problem;
 }
 
@@ -292,7 +286,16 @@ Status check_memory(const std::string& what, double bytes) {
   char text[80];
   std::snprintf(text, sizeof text, ": found tensors of %.1f GB, want at most %.1f GB here",
                 bytes * 1e-9, room * 1e-9);
-  return bad_input(what + text);
+  return unsupported(what + text);
+}
+
+BenchDims dims_of(const BenchRequest& request) {
+  BenchDims dims = request.shape;
+  if (request.recording.empty()) return dims;
+  dims["recording"] = request.recording.substr(request.recording.rfind('/') + 1);
+  if (request.step != 0) dims["step"] = std::to_string(request.step);
+  if (request.tile > 0) dims["tile"] = std::to_string(request.tile);
+  return dims;
 }
 
 Status tile(BenchProblem& problem, std::int64_t rows) {

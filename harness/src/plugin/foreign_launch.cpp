@@ -38,6 +38,7 @@ struct ForeignLaunch::State {
   std::string operation;
   std::string kind;
   std::string arch;
+  optimized::Configuration configuration = {}; ///< what was asked for
   Accumulation accumulation = Accumulation::fp32;
   std::deque<Slot> slots = {}; // views below point into it
   std::deque<std::pair<std::string, std::string>> texts = {};
@@ -123,6 +124,11 @@ Result<ForeignLaunch> ForeignLaunch::prepare(const KernelLibrary& library,
     state->set(key, value);
   for (const auto& [key, value] : data.config)
     state->set("config." + key, value);
+  for (const auto& [key, value] : data.configuration)
+    if (value != 0) { // 0: as it likes
+      state->configuration[key] = value;
+      state->set("configuration." + key, std::to_string(value));
+    }
 
   const dsakit_problem problem = state->problem();
   if (Why why{}; (*kernel)->supports && (*kernel)->supports(&problem, why.data(), why.size()) != 0)
@@ -133,6 +139,10 @@ Result<ForeignLaunch> ForeignLaunch::prepare(const KernelLibrary& library,
   DSAKIT_TRY(workspace);
   state->workspace.emplace(std::move(*workspace));
   return ForeignLaunch(std::move(state));
+}
+
+std::string ForeignLaunch::kernel() const {
+  return state_->kernel_name();
 }
 
 Status ForeignLaunch::launch() const {
@@ -149,6 +159,7 @@ Result<KernelRun> ForeignLaunch::take() const {
   const State& s = *state_;
   KernelRun run;
   run.kernel = s.kernel_name();
+  run.configuration = s.configuration;
   run.accumulation = s.accumulation;
   for (const State::Slot& slot : s.slots) {
     if (slot.is_output) {

@@ -123,7 +123,8 @@ Result<std::vector<std::string>> list(hid_t group, const std::string& path,
   return names;
 }
 
-Result<TensorInfo> describe(hid_t dataset, const std::string& path, const std::string& object) {
+Result<TensorInfo> describe(hid_t dataset, const std::string& path, const std::string& object,
+                            bool with_payload) {
   auto attributes = read_attributes(dataset, path, object);
   if (!attributes) return attributes.status();
   for (const char* wanted : {"dtype", "axes"})
@@ -153,7 +154,7 @@ Result<TensorInfo> describe(hid_t dataset, const std::string& path, const std::s
     return fail(path, object,
                 "found axes " + in_quotes(attributes->at("axes")) + ", want one for each axis of " +
                     to_string(info.shape));
-  DSAKIT_TRY(check_storage(dataset, bytes, info.shape, path, object));
+  DSAKIT_TRY(check_storage(dataset, with_payload ? bytes : 0, info.shape, path, object));
   attributes->erase("dtype");
   attributes->erase("axes");
   info.attributes = std::move(*attributes);

@@ -14,7 +14,8 @@ Result<std::vector<std::string>> list(hid_t group, const std::string& path,
                                       const std::string& name);
 
 /// Dtype, shape, axes, attributes. bad_input for elements, filters or a layout that no recording
-/// has, and for storage that cannot hold the payload.
-Result<TensorInfo> describe(hid_t dataset, const std::string& path, const std::string& object);
+/// has, and, `with_payload`, for storage that cannot hold it.
+Result<TensorInfo> describe(hid_t dataset, const std::string& path, const std::string& object,
+                            bool with_payload);
 
 } // namespace dsakit::harness::hdf5

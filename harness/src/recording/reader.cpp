@@ -32,6 +32,7 @@ RecordingReader::State::find(const OperationId& id) const {
 }
 
 Status RecordingReader::State::stream(const TensorInfo& info, const BlockSink& sink) const {
+  if (level != "full") return fail(path, info.object, "found level " + level + ", want full");
   Handle dataset(H5Dopen2(file, info.object.c_str(), H5P_DEFAULT), H5Dclose);
   Handle type(dataset ? H5Dget_type(dataset) : H5I_INVALID_HID, H5Tclose);
   Handle space(dataset ? H5Dget_space(dataset) : H5I_INVALID_HID, H5Sclose);
@@ -63,16 +64,19 @@ RecordingReader::RecordingReader(RecordingReader&&) noexcept = default;
 RecordingReader& RecordingReader::operator=(RecordingReader&&) noexcept = default;
 RecordingReader::~RecordingReader() = default;
 
-Result<RecordingReader> RecordingReader::open(const std::string& path) {
+Result<RecordingReader> RecordingReader::open(const std::string& path, Levels levels) {
   DSAKIT_TRY(check_superblock(path));
   auto state = std::make_unique<State>();
   state->path = path;
-  DSAKIT_TRY(state->load());
+  DSAKIT_TRY(state->load(levels));
   return RecordingReader(std::move(state));
 }
 
 const std::string& RecordingReader::path() const {
   return state_->path;
+}
+const std::string& RecordingReader::level() const {
+  return state_->level;
 }
 const ContractValues& RecordingReader::contract() const {
   return state_->contract;
@@ -138,6 +142,7 @@ Result<RecordedOperation> RecordingReader::read(const OperationId& id,
 }
 
 Status RecordingReader::verify() const {
+  if (state_->level != "full") return {}; // there is none
   const auto ignore = [](std::span<const std::byte>) -> Status { return {}; };
   const auto verify_all = [&](const std::vector<TensorInfo>& tensors) -> Status {
     for (const TensorInfo& info : tensors)

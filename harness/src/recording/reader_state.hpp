@@ -20,6 +20,7 @@ struct RecordingReader::State {
   };
 
   std::string path;
+  std::string level; ///< full, stats or meta
   hdf5::Handle file;
   ContractValues contract;
   std::map<std::int64_t, ContractValues> step_contracts;
@@ -30,7 +31,7 @@ struct RecordingReader::State {
   std::set<haddr_t> groups;
   std::map<std::string, haddr_t> datasets; ///< address of each object
 
-  Status load();
+  Status load(Levels levels);
   Result<hdf5::Handle> open_group(const std::string& name);
   Result<std::vector<std::string>> children(const std::string& group);
   Status only(const std::string& group, std::initializer_list<std::string_view> names);

@@ -18,7 +18,7 @@ using hdf5::last_error;
 
 } // namespace
 
-Status RecordingReader::State::load() {
+Status RecordingReader::State::load(Levels levels) {
   hdf5::initialise();
   Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_file_locking(access, false, true); // recordings are replaced, never changed in place
@@ -33,10 +33,11 @@ Status RecordingReader::State::load() {
     return fail(path, "/",
                 "found format " + in_quotes(root.at("format")) + ", want " +
                     std::string(kRecordingFormat));
-  if (!root.count("level") || root.at("level") != "full")
+  if (root.count("level")) level = root.at("level");
+  if (level != "full" && (levels == Levels::full || (level != "stats" && level != "meta")))
     return fail(path, "/",
-                "found level " + (root.count("level") ? in_quotes(root.at("level")) : "none") +
-                    ", want full");
+                "found level " + (root.count("level") ? in_quotes(level) : "none") + ", want full" +
+                    (levels == Levels::full ? "" : ", stats or meta"));
   DSAKIT_TRY(only("/", {"contract", "config", "provenance", "steps", "weights"}));
   DSAKIT_TRY(load_attributes("/contract", contract));
   DSAKIT_TRY(load_attributes("/config", config));
@@ -130,7 +131,7 @@ Status RecordingReader::State::load_tensors(const std::string& group,
     if (!dataset || H5Oget_info(dataset, &info) < 0)
       return fail(path, object, "cannot be read: " + last_error());
     if (info.type != H5O_TYPE_DATASET) return fail(path, object, "found no dataset, want one");
-    auto tensor = hdf5::describe(dataset, path, object);
+    auto tensor = hdf5::describe(dataset, path, object, level == "full");
     if (!tensor) return tensor.status();
     datasets[object] = info.addr;
     tensors.push_back(std::move(*tensor));

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "../recording/text.hpp"
+#include "dsakit/optimized/configuration.hpp"
 #include "judge.hpp"
 #include "names.hpp"
 #include "places.hpp"
@@ -74,12 +75,6 @@ std::vector<std::int64_t> spread(std::int64_t rows, std::int64_t count) {
   return chosen;
 }
 
-std::int64_t independent_rows(const Operation& operation, const KernelRun& run) {
-  for (const auto& [output, tensor] : run.outputs)
-    if (const auto axis = row_axis(operation, output)) return tensor.shape[*axis];
-  return 0;
-}
-
 void say_failure(BitsLevel& level, const Status& status, const std::string& what) {
   level.stop(Verdict::error, what + ": " + status.what());
 }
@@ -100,11 +95,13 @@ Status compare_runs(BitsLevel& level, int runs, const OperationAdapter& adapter,
   return {};
 }
 
+/// `batch` ran in the configuration of `data`. A dispatch that was tuned may take another one for a
+/// row alone, and with it, rightly, other bits: the claim is about one configuration.
 Status compare_rows_alone(BitsLevel& level, int count, const OperationAdapter& adapter,
-                          const OperationData& data, const KernelRun& first,
-                          const KernelRunner& kernels) {
+                          const OperationData& data, const KernelRun& batch,
+                          const KernelRunner& kernels, const std::string& with = "") {
   const Operation& operation = data.operation();
-  const std::int64_t rows = independent_rows(operation, first);
+  const std::int64_t rows = independent_rows(data.tensors, operation);
   if (rows == 0) {
     level.stop(Verdict::skipped, "not claimed: its rows are not independent");
     return {};
@@ -112,16 +109,53 @@ Status compare_rows_alone(BitsLevel& level, int count, const OperationAdapter& a
   for (const std::int64_t row : spread(rows, count)) {
     const auto alone = keep_rows(data.tensors, operation, {row});
     DSAKIT_TRY(alone);
-    const auto run = kernels.run(adapter, {data.id, data.contract, *alone, data.config});
-    const std::string what = "row " + std::to_string(row) + " of " + std::to_string(rows);
+    const auto run = kernels.run(
+        adapter, {data.id, data.contract, *alone, data.config, nullptr, data.configuration});
+    const std::string what = with + "row " + std::to_string(row) + " of " + std::to_string(rows);
     if (!run) {
       say_failure(level, run.status(), what + ", alone");
       return {};
     }
     for (const auto& [output, tensor] : run->outputs)
       if (const auto axis = row_axis(operation, output))
-        level.compare(output, tensor, of_axis(first.outputs.at(output), *axis, {row}),
+        level.compare(output, tensor, of_axis(batch.outputs.at(output), *axis, {row}),
                       what + " gave other bits alone");
+  }
+  return {};
+}
+
+/// What may be tuned of the kernel that ran; nullptr: nothing.
+const optimized::ConfigurationKey* split_of(const OperationData& data, const KernelRun& first) {
+  for (const optimized::ConfigurationSpace& space : optimized::configuration_spaces())
+    if (space.operation == data.id.operation && space.kernel == first.kernel)
+      return &space.keys.front();
+  return nullptr;
+}
+
+/// Top-k's lanes share a row, and the result does not depend on their number. What attention gives
+/// depends on its splits, and on nothing else: a row alone is the same as in its batch.
+Status compare_splits(BitsLevel& level, int count, const OperationAdapter& adapter,
+                      const OperationData& data, const KernelRun& first,
+                      const KernelRunner& kernels) {
+  const optimized::ConfigurationKey* key = split_of(data, first);
+  if (!key) {
+    level.stop(Verdict::skipped, "not claimed: " + first.kernel + " lists no splits");
+    return {};
+  }
+  for (const std::int64_t i : spread(std::ssize(key->values), count)) {
+    OperationData split = data;
+    split.configuration = {{std::string(key->key), key->values[static_cast<std::size_t>(i)]}};
+    const std::string with = optimized::configuration_text(split.configuration);
+    const auto run = kernels.run(adapter, split);
+    if (!run) {
+      say_failure(level, run.status(), with);
+      return {};
+    }
+    if (key->key == "lanes")
+      for (const auto& [output, tensor] : run->outputs)
+        level.compare(output, tensor, first.outputs.at(output), with + " gave other bits");
+    else
+      DSAKIT_TRY(compare_rows_alone(level, 2, adapter, split, *run, kernels, with + ": "));
   }
   return {};
 }
@@ -160,14 +194,14 @@ Status check_determinism(const Determinism& wanted, const OperationAdapter& adap
   }
   if (wanted.batch) {
     BitsLevel level("batch", data, first, new_line);
-    DSAKIT_TRY(compare_rows_alone(level, wanted.count, adapter, data, first, kernels));
+    OperationData as_it_ran = data;
+    as_it_ran.configuration = first.configuration;
+    DSAKIT_TRY(compare_rows_alone(level, wanted.count, adapter, as_it_ran, first, kernels));
     level.give(lines);
   }
   if (wanted.split) {
     BitsLevel level("split", data, first, new_line);
-    level.stop(Verdict::skipped, data.id.operation == "sparse_attention"
-                                     ? "not claimed: the bits depend on the number of splits"
-                                     : "not claimed: its kernels split no row");
+    DSAKIT_TRY(compare_splits(level, wanted.count, adapter, data, first, kernels));
     level.give(lines);
   }
   return {};

@@ -81,7 +81,7 @@ Result<std::vector<std::string>> files_of(const std::vector<std::string>& paths)
 ReplayFile open_file(const std::string& file, const FileChecks& checks) {
   ReplayFile entry;
   entry.report.file = file;
-  auto reader = RecordingReader::open(file);
+  auto reader = RecordingReader::open(file, Levels::any);
   if (!reader) {
     entry.bad(reader.status());
   } else if (const Status damage = reader->verify(); !damage) {
@@ -96,7 +96,7 @@ ReplayFile open_file(const std::string& file, const FileChecks& checks) {
 }
 
 void check_payload(ReplayFile& entry, const FileChecks& checks) {
-  if (!entry.reader) return;
+  if (!entry.reader || entry.reader->level() != "full") return;
   const RecordingReader& reader = *entry.reader;
   for (const OperationId& id : reader.operations()) {
     if (!find_adapter(id.operation) || !checks.wanted(id)) continue;
@@ -120,7 +120,9 @@ void summarise(ReplayFile& entry, const Report& report, const std::string& opera
     if (line.file == entry.report.file) of_file.lines.push_back(line);
   entry.report.verdict = of_file.verdict();
   if (entry.report.verdict == Verdict::skipped)
-    entry.report.reason = report.partial      ? "interrupted before anything of it was compared"
+    entry.report.reason = report.partial ? "interrupted before anything of it was compared"
+                          : entry.reader && entry.reader->level() != "full"
+                              ? "recorded at level " + entry.reader->level() + ", without values"
                           : operation.empty() ? "holds no operation that this version replays"
                                               : "holds no operation " + operation;
 }

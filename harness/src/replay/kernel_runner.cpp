@@ -6,7 +6,6 @@
 #include <array>
 
 #include "child_process.hpp"
-#include "dsakit/harness/kernel_library.hpp"
 #include "names.hpp"
 
 namespace dsakit::harness {
@@ -35,9 +34,9 @@ std::string kind_name(optimized::DeviceKind kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 
-Status KernelRunner::look_into_library() {
+Result<std::vector<std::string>> library_operations(const std::string& path, int time_limit_s) {
   const auto names = with_library(
-      library_,
+      path,
       [](const KernelLibrary& library) -> Result<std::string> {
         const auto operations = library.operations();
         DSAKIT_TRY(operations);
@@ -46,16 +45,24 @@ Status KernelRunner::look_into_library() {
           text += operation + " ";
         return text;
       },
-      time_limit_s_);
+      time_limit_s);
   DSAKIT_TRY(names);
-  operations_ = split_names(*names);
-  if (operations_.empty())
-    return unsupported(library_ + ": found kernels for no operation (docs/recordings.md)");
+  auto operations = split_names(*names);
+  if (operations.empty())
+    return unsupported(path + ": found kernels for no operation (docs/recordings.md)");
+  return operations;
+}
+
+Status KernelRunner::look_into_library() {
+  if (library_.empty() || !operations_.empty()) return {};
+  auto operations = library_operations(library_, time_limit_s_);
+  DSAKIT_TRY(operations);
+  operations_ = std::move(*operations);
   return {};
 }
 
 Result<std::string> KernelRunner::open() {
-  if (!library_.empty()) DSAKIT_TRY(look_into_library());
+  DSAKIT_TRY(look_into_library());
   if (!on_host())
     return run_in_child(
         [&]() -> Result<std::string> {
@@ -70,17 +77,26 @@ Result<std::string> KernelRunner::open() {
   return host_->description();
 }
 
-Result<KernelRun> KernelRunner::run_library(const OperationData& data) const {
-  const auto bytes = with_library(
+Result<std::string> KernelRunner::in_library(
+    const std::function<Result<std::string>(const KernelLibrary&, optimized::Device&)>& body)
+    const {
+  return with_library(
       library_,
       [&](const KernelLibrary& library) -> Result<std::string> {
         const auto device = optimized::open_device(kind_, options_);
         DSAKIT_TRY(device);
-        const auto run = run_foreign(library, data, **device);
-        DSAKIT_TRY(run);
-        return serialise(*run);
+        return body(library, **device);
       },
       time_limit_s_);
+}
+
+Result<KernelRun> KernelRunner::run_library(const OperationData& data) const {
+  const auto bytes = in_library(
+      [&](const KernelLibrary& library, optimized::Device& device) -> Result<std::string> {
+        const auto run = run_foreign(library, data, device);
+        DSAKIT_TRY(run);
+        return serialise(*run);
+      });
   DSAKIT_TRY(bytes);
   return parse_kernel_run(*bytes);
 }

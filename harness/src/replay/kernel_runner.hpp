@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "dsakit/harness/kernel_library.hpp"
 #include "dsakit/harness/operations.hpp"
 #include "dsakit/optimized/device.hpp"
 #include "kernel_worker.hpp"
@@ -24,13 +25,20 @@ public:
       : kind_(device), options_(host), time_limit_s_(time_limit_s), library_(std::move(library)),
         worker_(std::make_unique<KernelWorker>(device, host, time_limit_s)) {}
 
-  /// Looks for the device and into the library, before any run(); the device's description.
+  /// Asks the library, if any, what it has kernels for; once.
+  Status look_into_library();
+  /// Looks into the library and for the device, before any run(); the device's description.
   Result<std::string> open();
   Result<KernelRun> run(const OperationAdapter& adapter, const OperationData& data) const;
   /// Once more, on host lanes with the waves between barriers in another order, for each `time` its
   /// own.
   Result<KernelRun> run_again(const OperationAdapter& adapter, const OperationData& data,
                               int time = 1) const;
+
+  /// `body` in a child process, with the library loaded and the device open; what it gives.
+  Result<std::string> in_library(
+      const std::function<Result<std::string>(const KernelLibrary&, optimized::Device&)>& body)
+      const;
 
   /// The library has a kernel for it.
   bool takes(const std::string& operation) const;
@@ -39,7 +47,6 @@ public:
 
 private:
   bool on_host() const { return kind_ == optimized::DeviceKind::host; }
-  Status look_into_library();
   Result<KernelRun> run_library(const OperationData& data) const;
 
   optimized::DeviceKind kind_;

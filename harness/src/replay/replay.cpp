@@ -230,6 +230,10 @@ private:
 
   /// bad_input is the file's fault; everything else becomes lines of the report.
   Status replay_operation(const ReplayFile& entry, const OperationId& id) {
+    if (const std::string& level = entry.reader->level(); level != "full") {
+      if (wanted(id)) lines_.skip(entry, id, "recorded at level " + level + ", without values");
+      return {};
+    }
     if (id.operation == kLayer) return replay_layer(entry, id);
     const OperationAdapter* adapter = find_adapter(id.operation);
     if (!adapter) {

@@ -44,19 +44,12 @@ void for_each_row_tensor(Recorded& recorded, const Operation& operation, const V
         visit(tensor.tensor, *axis);
 }
 
-std::int64_t rows_of(const RecordedOperation& recorded, const Operation& operation) {
-  std::int64_t rows = 0;
-  for_each_row_tensor(recorded, operation,
-                      [&](const Tensor& tensor, std::size_t axis) { rows = tensor.shape[axis]; });
-  return rows;
-}
-
 /// row_request, where a choice of rows needs it and the recording says it by the rows' order.
 Result<std::optional<RecordedTensor>> requests_of_rows(const RecordedOperation& recorded,
                                                        const Operation& operation) {
   if (operation.name != "index_logits_decode" || recorded.inputs.contains("row_request"))
     return std::optional<RecordedTensor>();
-  const std::int64_t rows = rows_of(recorded, operation);
+  const std::int64_t rows = independent_rows(recorded, operation);
   const auto requests =
       row_requests(recorded, rows, recorded.inputs.at("block_table").tensor.shape[0]);
   DSAKIT_TRY(requests);
@@ -67,6 +60,13 @@ Result<std::optional<RecordedTensor>> requests_of_rows(const RecordedOperation& 
 }
 
 } // namespace
+
+std::int64_t independent_rows(const RecordedOperation& recorded, const Operation& operation) {
+  std::int64_t rows = 0;
+  for_each_row_tensor(recorded, operation,
+                      [&](const Tensor& tensor, std::size_t axis) { rows = tensor.shape[axis]; });
+  return rows;
+}
 
 std::optional<std::size_t> row_axis(const Operation& operation, const std::string& tensor) {
   const std::string_view extent = row_extent(operation.name);
@@ -115,7 +115,7 @@ Result<RecordedOperation> keep_rows(const RecordedOperation& recorded, const Ope
 
 Result<RecordedOperation> sample_rows(RecordedOperation recorded, const Operation& operation,
                                       const RowSample& sample) {
-  const std::int64_t rows = rows_of(recorded, operation);
+  const std::int64_t rows = independent_rows(recorded, operation);
   if (sample.rows == 0 || rows <= sample.rows) return recorded;
   auto requests = requests_of_rows(recorded, operation);
   DSAKIT_TRY(requests);

@@ -27,6 +27,9 @@ Result<RecordedOperation> sample_rows(RecordedOperation recorded, const Operatio
 /// The axis of `tensor` that counts independent rows; none in an operation that has no such rows.
 std::optional<std::size_t> row_axis(const Operation& operation, const std::string& tensor);
 
+/// How many independent rows the operation has there; 0: it has none.
+std::int64_t independent_rows(const RecordedOperation& recorded, const Operation& operation);
+
 /// `rows` of that axis, before which only ranks may come.
 Tensor of_axis(const Tensor& tensor, std::size_t axis, const std::vector<std::int64_t>& rows);
 

@@ -32,9 +32,12 @@ public:
     std::vector<OperationId> steps;
     for (const OperationId& id : reader_.operations())
       if (id.operation == options_.operation) steps.push_back(id);
+    if (steps.empty() && !find_adapter(options_.operation))
+      return bad_input("--operation: found '" + options_.operation +
+                       "', want one that dsakit replays");
     if (steps.empty())
-      return bad_input(options_.input + ": found no operation " + options_.operation +
-                       ", want one of those that dsakit info lists");
+      return Status(Code::no_device, options_.input + ": holds no operation " + options_.operation +
+                                         " (dsakit info lists them)");
     DSAKIT_TRY(kernels_.open());
     for (const OperationId& id : steps) {
       auto reducer = find_failure(id);

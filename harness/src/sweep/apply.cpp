@@ -33,6 +33,12 @@ std::string share_text(double share) {
   return text;
 }
 
+/// "libmine.so", whose kernel a line is of; empty: ours.
+std::string library_of(const json& line) {
+  const auto found = line.find("library");
+  return found != line.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 /// Empty where the best is kept.
 std::string why_not_kept(const SweptProblem& problem, const SweepTimes& times, double min_effect) {
   if (!problem.standard) return "its default was not timed";
@@ -50,7 +56,7 @@ Result<std::vector<SweptProblem>> swept_problems(const std::vector<json>& lines,
                                                  const SweepTimes& times, const std::string& path) {
   std::vector<SweptProblem> groups;
   for (const json& line : lines) {
-    if (hot_median(line) == 0) continue;
+    if (hot_median(line) == 0 || !library_of(line).empty()) continue;
     for (const char* key : {"operation", "kernel", "problem_class"})
       if (!line.contains(key) || !line[key].is_string())
         return bad_input(path + ": " + line["key"].get<std::string>() + ": " + key +
@@ -97,10 +103,18 @@ Result<std::int64_t> merge_sweeps(const std::vector<std::string>& inputs,
 
 Result<std::vector<SweepVerdict>> apply_sweep(const std::string& input, const std::string& output,
                                               const SweepApplyOptions& options) {
+  if (!(options.min_effect >= 0 && options.min_effect <= 1)) // NaN, too
+    return bad_input("--min-effect: found " + share_text(options.min_effect) +
+                     ", want 0 to 100 percent");
   const SweepTimes times{options.times};
   DSAKIT_TRY(check_not_input(output, input));
   const auto results = read_sweep_results(input);
   DSAKIT_TRY(results);
+  if (!results->lines.empty() &&
+      std::none_of(results->lines.begin(), results->lines.end(),
+                   [](const json& line) { return library_of(line).empty(); }))
+    return bad_input(input + ": found kernels of " + library_of(results->lines.front()) +
+                     " alone, want some of dsakit: a tuned file is for its dispatch");
   const auto groups = swept_problems(results->lines, times, input);
   DSAKIT_TRY(groups);
   std::vector<SweepVerdict> verdicts;

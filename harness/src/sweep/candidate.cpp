@@ -5,19 +5,13 @@
 #include "../import/json.hpp"
 #include "../process/child.hpp"
 #include "../recording/text.hpp"
+#include "dsakit/harness/exit_codes.hpp"
 #include "results.hpp"
 
 namespace dsakit::harness {
 namespace {
 
 using nlohmann::json;
-
-// Exit codes of dsakit bench (design 9).
-constexpr int kChildMismatch = 1;
-constexpr int kChildBadInput = 2;
-constexpr int kChildKernelFailed = 3;
-constexpr int kChildNoDevice = 77;
-constexpr int kChildInterrupted = 130;
 
 std::string last_said(std::string text) {
   while (!text.empty() && text.back() == '\n')
@@ -39,7 +33,7 @@ Result<json> bench_row(const std::string& report) {
 
 /// Members of the row that are results; times without their samples.
 void take_row(const json& row, json& line) {
-  for (const char* key : {"kernel", "problem_class", "ran"})
+  for (const char* key : {"kernel", "library", "problem_class", "ran"})
     if (row.contains(key)) line[key] = row[key];
   for (const char* times : {"hot", "cold"}) {
     if (!row.contains(times) || !row[times].is_object()) continue;
@@ -62,7 +56,7 @@ Result<json> try_candidate(const SweepCandidate& candidate, const SweepOptions& 
                {"problem", json::parse(candidate.problem)},
                {"configuration", candidate.configuration},
                {"device", options.identity.device},
-               {"code_hash", options.identity.code_hash},
+               {"code_hash", code_hash_of(candidate, options.identity)},
                {"toolchain", options.identity.toolchain}};
   const auto disqualified = [&](const char* verdict, const std::string& reason) {
     for (const char* times : {"hot", "cold"})
@@ -73,23 +67,24 @@ Result<json> try_candidate(const SweepCandidate& candidate, const SweepOptions& 
   };
   std::vector<std::string> command = options.command;
   command.insert(command.end(), candidate.arguments.begin(), candidate.arguments.end());
+  if (candidate.foreign) command.insert(command.end(), {"--kernel-lib", options.kernel_library});
   const auto end = run_command(command, options.time_limit_s);
   DSAKIT_TRY(end);
   if (const Status status = survived(*end, options.time_limit_s); !status)
     return disqualified(end->in_time ? "crash" : "hang", status.what());
   const int code = WEXITSTATUS(end->status);
   const std::string said = last_said(end->error);
-  if (code == kChildBadInput)
+  if (code == kExitBadInput)
     return bad_input(candidate.problem + " with " +
                      optimized::configuration_text(candidate.configuration) + ": " + said);
-  if (code == kChildNoDevice) return Status(Code::no_device, said);
-  if (code == kChildInterrupted) return Status(Code::interrupted, said);
+  if (code == kExitNothingRan) return Status(Code::no_device, said);
+  if (code == kExitInterrupted) return Status(Code::interrupted, said);
   auto row = bench_row(end->out);
   if (row) take_row(*row, line);
   const std::string verdict = row ? row->value("verdict", std::string()) : "";
   const std::string reason = row ? row->value("reason", said) : said;
-  if (code == kChildMismatch) return disqualified("fail", reason);
-  if (code == kChildKernelFailed)
+  if (code == kExitMismatch) return disqualified("fail", reason);
+  if (code == kExitKernelFailed)
     return disqualified(verdict == "unsupported" ? "unsupported" : "error", reason);
   if (code != 0)
     return disqualified("error", "its process ended with exit code " + std::to_string(code) +

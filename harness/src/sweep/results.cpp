@@ -31,11 +31,19 @@ std::string wrong_with(const json& line) {
       return std::string(key) + ": found no object, want one";
   for (const auto& [key, value] : line["configuration"].items())
     if (!value.is_number_integer()) return "configuration " + key + ": found no number, want one";
-  for (const char* times : {"hot", "cold"})
-    for (const char* key : {"median_us", "q1_us", "q3_us"})
-      if (line.contains(times) &&
-          (!line[times].is_object() || !line[times].contains(key) || !line[times][key].is_number()))
-        return std::string(times) + " " + key + ": found no number, want one";
+  for (const char* times : {"hot", "cold"}) {
+    if (!line.contains(times)) continue;
+    double before = 0;
+    for (const char* key : {"q1_us", "median_us", "q3_us"}) {
+      const std::string what = std::string(times) + " " + key + ": found ";
+      if (!line[times].is_object() || !line[times].contains(key) || !line[times][key].is_number())
+        return what + "no number, want one";
+      const auto value = line[times][key].get<double>();
+      if (!(value > 0)) return what + line[times][key].dump() + ", want a time above 0";
+      if (value < before) return what + line[times][key].dump() + ", want quartiles that ascend";
+      before = value;
+    }
+  }
   return "";
 }
 
@@ -63,11 +71,15 @@ Result<SweepResults> read_sweep_results(const std::string& path) {
   }
 }
 
+const std::string& code_hash_of(const SweepCandidate& candidate, const SweepIdentity& identity) {
+  return candidate.foreign ? identity.library_hash : identity.code_hash;
+}
+
 std::string sweep_key(const SweepCandidate& candidate, const SweepIdentity& identity) {
   const std::string text = json{
       {"problem", json::parse(candidate.problem)},
       {"configuration", candidate.configuration},
-      {"code_hash", identity.code_hash},
+      {"code_hash", code_hash_of(candidate, identity)},
       {"device", identity.device},
       {"toolchain",
        identity.toolchain}}.dump();
@@ -93,9 +105,10 @@ Result<SweepLog> SweepLog::open(const std::string& path, bool resume) {
   if (there) DSAKIT_TRY(read_sweep_results(path)); // before it is opened: it may be no file of ours
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (descriptor < 0) return failed_with(path, "cannot be written");
-  SweepLog log(path, descriptor);
+  SweepLog log(path, descriptor, false);
   if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0)
     return bad_input(path + ": found another sweep that writes it, want none");
+  log.is_new_ = !there;
   auto read = read_sweep_results(path); // nobody writes it now
   DSAKIT_TRY(read);
   if (::ftruncate(descriptor, static_cast<off_t>(read->whole_bytes)) != 0)
@@ -106,15 +119,18 @@ Result<SweepLog> SweepLog::open(const std::string& path, bool resume) {
 
 SweepLog::SweepLog(SweepLog&& other) noexcept
     : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)),
-      before_(std::move(other.before_)) {}
+      is_new_(other.is_new_), before_(std::move(other.before_)) {}
 
 SweepLog::~SweepLog() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  if (descriptor_ < 0) return;
+  if (is_new_) ::unlink(path_.c_str());
+  ::close(descriptor_);
 }
 
 Status SweepLog::append(const json& line) {
   // What a child said may be no UTF-8.
   const std::string text = line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  is_new_ = false;
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t written = ::write(descriptor_, text.data() + done, text.size() - done);
     if (written < 0 && errno != EINTR) return failed_with(path_, "cannot be written");

@@ -20,6 +20,9 @@ struct SweepResults {
 /// bad_input, naming file and line, for a line that is whole and no result.
 Result<SweepResults> read_sweep_results(const std::string& path);
 
+/// SHA-256 of what holds the candidate's kernel.
+const std::string& code_hash_of(const SweepCandidate& candidate, const SweepIdentity& identity);
+
 /// SHA-256 of what a time depends on, 32 hexadecimal digits.
 std::string sweep_key(const SweepCandidate& candidate, const SweepIdentity& identity);
 
@@ -33,7 +36,8 @@ bool is_default(const nlohmann::json& line);
 /// time.
 class SweepLog {
 public:
-  /// Takes what the file holds; a torn last line is cut off.
+  /// Takes what the file holds; a torn last line is cut off. A file that this made is gone with it
+  /// unless it got a line.
   static Result<SweepLog> open(const std::string& path, bool resume);
 
   SweepLog(SweepLog&& other) noexcept;
@@ -45,10 +49,12 @@ public:
   Status append(const nlohmann::json& line);
 
 private:
-  SweepLog(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+  SweepLog(std::string path, int descriptor, bool is_new)
+      : path_(std::move(path)), descriptor_(descriptor), is_new_(is_new) {}
 
   std::string path_;
   int descriptor_;
+  bool is_new_; ///< and without a line
   std::vector<nlohmann::json> before_;
 };
 

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "../bench/problem.hpp"
 #include "../compare/rule_json.hpp"
 #include "../golden/manifest.hpp"
 #include "../import/json.hpp"
@@ -32,6 +33,7 @@ struct SweepProblem {
   SpaceValues shape;                  ///< whose numbers constraints may name
   json identity;                      ///< that goes into the key
   std::vector<std::string> arguments; ///< of dsakit bench
+  BenchRequest request;               ///< what they say
 };
 
 Status at_place(const std::string& place, const Status& status) {
@@ -101,13 +103,16 @@ Result<std::vector<SweepProblem>> shapes_of(const std::string& operation, const 
   std::vector<SweepProblem> problems;
   for (const SpaceValues& values : *shapes) {
     std::string text;
-    for (const auto& [name, value] : values)
-      text += (text.empty() ? "" : ",") + name + "=" +
-              (value.is_string() ? value.get<std::string>() : value.dump());
+    BenchDims dims;
+    for (const auto& [name, value] : values) {
+      dims[name] = value.is_string() ? value.get<std::string>() : value.dump();
+      text += (text.empty() ? "" : ",") + name + "=" + dims[name];
+    }
     problems.push_back({operation,
                         values,
                         {{"operation", operation}, {"shape", values}},
-                        {"--op", operation, "--shape", text}});
+                        {"--op", operation, "--shape", text},
+                        {operation, std::move(dims), "", 0, 0}});
   }
   return problems;
 }
@@ -125,13 +130,15 @@ Result<SweepProblem> recorded_problem(const std::string& operation, const json& 
                         {{"operation", operation},
                          {"recording", std::filesystem::path(path).filename().string()},
                          {"sha256", *hash}},
-                        {path, "--op", operation}};
+                        {path, "--op", operation},
+                        {operation, {}, path, 0, 0}};
   if (!problem.contains("tile")) return recorded;
   const json& tile = problem["tile"];
   if (!is_space_number(tile))
     return bad_input("tile: found " + in_quotes(tile.dump()) + ", want a number of rows");
   recorded.shape["tile"] = tile;
   recorded.identity["tile"] = tile;
+  recorded.request.tile = tile.get<std::int64_t>();
   recorded.arguments.insert(recorded.arguments.end(), {"--tile", "rows=" + tile.dump()});
   return recorded;
 }
@@ -154,34 +161,56 @@ Result<std::vector<SweepProblem>> problems_of(const json& problem,
   return std::vector<SweepProblem>{std::move(*recorded)};
 }
 
-/// Whether some kernel of the operation lists these keys and values.
-Status check_axes(const std::string& operation, const SpaceLists& axes) {
+/// Whether some kernel of the operation lists these keys and values; a library's takes any.
+Status check_axes(const std::string& operation, const SpaceLists& axes, bool foreign) {
   for (const auto& [axis, values] : axes)
     for (const json& value : values)
       if (value > std::numeric_limits<std::int32_t>::max())
         return bad_input("axes: " + axis + ": found " + value.dump() + ", want less than 2^31");
-      else if (const Status status =
-                   optimized::check_configuration(operation, {{axis, value.get<std::int32_t>()}});
+      else if (foreign && axis.find_first_of(",= ") != std::string::npos)
+        return bad_input("axes: found " + in_quotes(axis) + ", want a name without , = and blanks");
+      else if (const Status status = foreign ? Status{}
+                                             : optimized::check_configuration(
+                                                   operation, {{axis, value.get<std::int32_t>()}});
                !status)
         return at_place("axes", status);
   return {};
 }
 
-SweepCandidate candidate_of(const SweepProblem& problem, const SpaceValues& values,
+/// Whether bench will understand the problem; whether there is room for it is another matter.
+Status check_bench_takes(const SweepProblem& problem) {
+  BenchRequest request = problem.request;
+  if (request.recording.empty()) {
+    auto shape = complete_shape(request.operation, request.shape);
+    DSAKIT_TRY(shape);
+    request.shape = std::move(*shape);
+    return check_problem(request, {});
+  }
+  const auto recorded = requests_of_recording(request.recording, request.operation, request.tile);
+  if (!recorded) return bad_input(recorded.status().what());
+  if (recorded->size() == 1) return {};
+  return bad_input(request.recording + ": found " + request.operation + " in " +
+                   std::to_string(recorded->size()) + " steps, want it in one");
+}
+
+SweepCandidate candidate_of(const SweepProblem& problem, const SpaceValues& values, bool foreign,
                             bool is_default) {
-  SweepCandidate candidate{problem.identity.dump(), problem.operation, {}, problem.arguments};
+  SweepCandidate candidate{
+      problem.identity.dump(), problem.operation, {}, problem.arguments, foreign};
   for (const auto& [axis, value] : values)
     candidate.configuration[axis] = is_default ? 0 : value.get<std::int32_t>();
-  candidate.arguments.insert(
-      candidate.arguments.end(),
-      {"--configuration", optimized::configuration_text(candidate.configuration)});
+  if (!values.empty())
+    candidate.arguments.insert(
+        candidate.arguments.end(),
+        {"--configuration", optimized::configuration_text(candidate.configuration)});
   return candidate;
 }
 
 Status add_problem(const SweepProblem& problem, const std::vector<SpaceValues>& configurations,
-                   const json& constraints, SweepSpace& space) {
-  space.candidates.push_back(candidate_of(problem, configurations.front(), true));
+                   const json& constraints, bool foreign, SweepSpace& space) {
+  space.candidates.push_back(candidate_of(problem, configurations.front(), foreign, true));
   for (const SpaceValues& configuration : configurations) {
+    if (configuration.empty()) continue; // without axes there is the default alone
     std::map<std::string, std::int64_t, std::less<>> values;
     for (const auto& [name, value] : problem.shape)
       if (value.is_number()) values[name] = value.get<std::int64_t>();
@@ -197,7 +226,7 @@ Status add_problem(const SweepProblem& problem, const std::vector<SpaceValues>& 
       wanted = wanted && *fulfilled;
     }
     if (!wanted) ++space.excluded;
-    if (wanted) space.candidates.push_back(candidate_of(problem, configuration, false));
+    if (wanted) space.candidates.push_back(candidate_of(problem, configuration, foreign, false));
     if (space.candidates.size() > kMostCandidates)
       return bad_input("found more than " + std::to_string(kMostCandidates) +
                        " candidates, want fewer");
@@ -205,10 +234,13 @@ Status add_problem(const SweepProblem& problem, const std::vector<SpaceValues>& 
   return {};
 }
 
-Status add_sweep(const json& entry, const std::filesystem::path& folder, SweepSpace& space) {
+Status add_sweep(const json& entry, const std::filesystem::path& folder,
+                 const std::vector<std::string>& foreign_operations, SweepSpace& space) {
   if (!entry.is_object()) return bad_input("found " + in_quotes(entry.dump()) + ", want an object");
   DSAKIT_TRY(only_keys(entry, {"problems", "axes", "constraints"}));
-  const auto axes = space_lists(entry.value("axes", json()), false);
+  const bool without_axes = !entry.contains("axes");
+  const auto axes =
+      without_axes ? Result<SpaceLists>(SpaceLists{}) : space_lists(entry["axes"], false);
   if (!axes) return at_place("axes", axes.status());
   const auto configurations = space_combinations(*axes);
   if (!configurations) return at_place("axes", configurations.status());
@@ -222,8 +254,13 @@ Status add_sweep(const json& entry, const std::filesystem::path& folder, SweepSp
     const auto expanded = problems_of(problems[i], folder);
     if (!expanded) return at_place(place, expanded.status());
     for (const SweepProblem& problem : *expanded) {
-      Status status = check_axes(problem.operation, *axes);
-      if (status) status = add_problem(problem, *configurations, constraints, space);
+      const bool foreign = std::find(foreign_operations.begin(), foreign_operations.end(),
+                                     problem.operation) != foreign_operations.end();
+      if (without_axes && !foreign)
+        return bad_input("axes: found none, want an object with names and values");
+      Status status = check_axes(problem.operation, *axes, foreign);
+      if (status) status = add_problem(problem, *configurations, constraints, foreign, space);
+      if (status) status = check_bench_takes(problem);
       if (!status) return at_place(place, status);
     }
   }
@@ -237,7 +274,8 @@ bool SweepCandidate::is_default() const {
                      [](const auto& item) { return item.second == 0; });
 }
 
-Result<SweepSpace> read_sweep_space(const std::string& path) {
+Result<SweepSpace> read_sweep_space(const std::string& path,
+                                    const std::vector<std::string>& foreign) {
   const auto text = read_text_file(path);
   DSAKIT_TRY(text);
   const auto parsed = parse_json(path, *text, 8);
@@ -256,7 +294,7 @@ Result<SweepSpace> read_sweep_space(const std::string& path) {
     const std::string place = path + ": sweeps[" + std::to_string(i) + "]";
     const std::size_t before = space.candidates.size();
     if (const Status status =
-            add_sweep(sweeps[i], std::filesystem::path(path).parent_path(), space);
+            add_sweep(sweeps[i], std::filesystem::path(path).parent_path(), foreign, space);
         !status)
       return at_place(place, status);
     for (std::size_t c = before; c < space.candidates.size(); ++c)

@@ -133,13 +133,19 @@ private:
 } // namespace
 
 Result<SweepIdentity> sweep_identity(optimized::DeviceKind kind, const optimized::HostOptions& host,
-                                     int time_limit_s) {
+                                     int time_limit_s, const std::string& library) {
   const auto device = KernelRunner(kind, host, time_limit_s).open();
   DSAKIT_TRY(device);
   const auto hash = sha256_of("/proc/self/exe");
   DSAKIT_TRY(hash);
+  SweepIdentity identity{*device, "", *hash};
   const Environment environment = capture_environment();
-  return SweepIdentity{*device, environment.compiler + " " + environment.build_type, *hash};
+  identity.toolchain = environment.compiler + " " + environment.build_type;
+  if (library.empty()) return identity;
+  auto library_hash = sha256_of(library);
+  DSAKIT_TRY(library_hash);
+  identity.library_hash = std::move(*library_hash);
+  return identity;
 }
 
 Result<SweepSummary> sweep(const SweepSpace& space, const SweepOptions& options) {

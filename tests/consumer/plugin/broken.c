@@ -33,10 +33,11 @@ static int64_t bytes_of_int32(const dsakit_tensor* tensor) {
 }
 
 static int supports(const dsakit_problem* problem, char* why, size_t why_bytes) {
-  (void)problem;
   if (is("refuse")) snprintf(why, why_bytes, "page_size: found 16, want 64");
   if (is("long_answer")) memset(why, 'x', why_bytes);
-  return is("refuse") || is("long_answer") || is("silent");
+  const char* tile = dsakit_setting_of(problem, "configuration.tile");
+  if (is("configuration")) snprintf(why, why_bytes, "tile is %s", tile != NULL ? tile : "open");
+  return is("refuse") || is("long_answer") || is("silent") || is("configuration");
 }
 
 static size_t workspace_bytes(const dsakit_problem* problem) {

@@ -3,6 +3,7 @@
 
 usage: plugin_test.py DSAKIT GOLDEN_DATA PLUGINS_FOLDER [CODE_OBJECT_GFX942] [unittest argument...]
 """
+import hashlib
 import json
 import os
 import pathlib
@@ -147,6 +148,129 @@ class Broken(PluginTest):
                            FAULT="print")
         json.loads(done.stdout)
         self.assertIn("noise", done.stderr)
+
+
+class Benched(PluginTest):
+    """bench and sweep treat a plug-in as a built-in kernel."""
+
+    SMALL = ("--op", "output_gate", "--shape", "rows=3,dim=64", "--samples", 3, "--copies", 2)
+    BROKEN = ("--op", "topk_slots", "--shape", "rows=2,context=64,k=8", "--samples", 2, "--kernel-lib",
+              f"{PLUGINS}/libbroken.so")
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.results = self.folder / "results.jsonl"
+
+    def rows(self, code, *arguments, **variables):
+        report = json.loads(self.expect(code, "bench", *arguments, "--format", "json", **variables).stdout)
+        self.assertEqual(report["exit_code"], code)
+        return report["rows"]
+
+    def test_it_is_gated_timed_and_marked(self):
+        library = f"{PLUGINS}/liboutput_gate.so"
+        row, = self.rows(PASS, *self.SMALL, "--kernel-lib", library)
+        self.assertEqual((row["kernel"], row["library"], row["verdict"], row["gate"]),
+                         ("liboutput_gate.so:plain_c", "liboutput_gate.so", "pass", "3 of 3 rows"))
+        self.assertEqual([len(row[times]["samples"]) for times in ("hot", "cold")], [3, 3])
+        self.assertEqual(row["cold"]["copies"], 2)
+        self.assertEqual(row["code_hash"], hashlib.sha256(pathlib.Path(library).read_bytes()).hexdigest())
+        self.assertIn("--kernel-lib", row["reproduce"])
+        text = self.expect(PASS, "bench", *self.SMALL, "--kernel-lib", library).stdout
+        self.assertIn("LIB.so:NAME is a foreign kernel", text)
+        self.assertNotIn("model of AMD lanes", text)
+        ours, = self.rows(PASS, *self.SMALL)
+        self.assertEqual(ours["library"], "")
+        self.assertNotEqual(ours["code_hash"], row["code_hash"])
+
+    def test_on_a_recording_the_other_operations_are_ours(self):
+        rows = self.rows(PASS, GATE, "--samples", 1, "--copies", 1, "--kernel-lib", f"{PLUGINS}/liboutput_gate.so")
+        for row in rows:
+            self.assertEqual(row["library"] != "", row["operation"] == "output_gate")
+            self.assertGreater(row["reference"]["median_us"], 0)
+        self.assertEqual({row["library"] for row in rows}, {"", "liboutput_gate.so"})
+
+    def test_a_wrong_one_is_not_timed(self):
+        one = ("--contract", "gate_rounding=one")
+        row, = self.rows(MISMATCH, *self.SMALL, *one, "--kernel-lib", f"{PLUGINS}/libgate_fault.so")
+        self.assertEqual((row["verdict"], row["hot"]), ("fail", None))
+        self.rows(PASS, *self.SMALL, *one, "--kernel-lib", f"{PLUGINS}/liboutput_gate.so")
+
+    def test_a_broken_one_is_a_row(self):
+        for fault, code, verdict, says in (("crash", KERNEL_FAILED, "error", "ended by signal 11"),
+                                           ("exit", KERNEL_FAILED, "error", "ended with exit code 0"),
+                                           ("fail", KERNEL_FAILED, "error", "out of luck"),
+                                           ("refuse", KERNEL_FAILED, "unsupported", "page_size: found 16, want 64"),
+                                           ("configuration", KERNEL_FAILED, "unsupported", "tile is open"),
+                                           ("beside_output", MISMATCH, "fail", "beside its output"),
+                                           ("print", MISMATCH, "fail", "slots: ")):
+            with self.subTest(fault):
+                row, = self.rows(code, *self.BROKEN, FAULT=fault, ASAN_OPTIONS="handle_segv=0")
+                self.assertEqual((row["verdict"], row["hot"]), (verdict, None))
+                self.assertIn(says, row["reason"])
+        row, = self.rows(KERNEL_FAILED, *self.BROKEN, "--time-limit", 1, FAULT="hang")
+        self.assertIn("found no end after 1 s", row["reason"])
+        row, = self.rows(KERNEL_FAILED, *self.BROKEN, "--configuration", "tile=2", FAULT="configuration")
+        self.assertIn("tile is 2", row["reason"])
+
+    @unittest.skipUnless(os.path.isfile(CODE_OBJECT), "no code object of gfx942 was built")
+    def test_a_code_object_is_timed_on_the_device(self):
+        row, = self.rows(PASS, "--op", "topk_slots", "--shape", "rows=2,context=64,k=8", "--samples", 2, "--copies", 2,
+                         "--device", "hip", "--kernel-lib", f"{PLUGINS}/libcode_object.so", CODE_OBJECT=CODE_OBJECT)
+        self.assertEqual((row["kernel"], row["device"], row["graph"]), ("libcode_object.so:code_object", "hip", True))
+        self.assertEqual(row["resources"], {})
+
+    def test_a_library_that_is_not_asked_for_is_3(self):
+        done = self.expect(KERNEL_FAILED, "bench", *self.SMALL, "--kernel-lib", f"{PLUGINS}/libbroken.so")
+        self.assertIn("none of the operations to time, only for topk_slots", done.stderr)
+
+    def space(self, *sweeps):
+        path = self.folder / "space.json"
+        path.write_text(json.dumps({"schema": "dsakit.sweep-space/1", "sweeps": sweeps}))
+        return path
+
+    def sweep(self, code, space, library, *arguments, **variables):
+        done = self.expect(code, "sweep", space, "-o", self.results, "--samples", 2, "--kernel-lib",
+                           f"{PLUGINS}/{library}", *arguments, **variables)
+        return done, [json.loads(line) for line in self.results.read_text().splitlines()]
+
+    def test_it_is_swept(self):
+        gate = {"operation": "output_gate", "shape": {"rows": [1, 2], "dim": 64}}
+        topk = {"operation": "topk", "shape": {"rows": 1, "keys": 64, "k": 8}}
+        space = self.space({"problems": [gate]}, {"problems": [{**gate, "shape": {"rows": 3, "dim": 64}}],
+                                                  "axes": {"tile": [4, 8]}},
+                           {"problems": [topk], "axes": {"lanes": [256]}})
+        done, lines = self.sweep(PASS, space, "liboutput_gate.so")
+        self.assertIn("7 candidates: 7 timed", done.stdout)
+        own = [line for line in lines if line["operation"] == "output_gate"]
+        self.assertEqual([line["configuration"] for line in own], [{}, {}, {"tile": 0}, {"tile": 4}, {"tile": 8}])
+        self.assertEqual([line["ran"] for line in own], [{}, {}, {}, {"tile": 4}, {"tile": 8}])
+        digest = hashlib.sha256(pathlib.Path(f"{PLUGINS}/liboutput_gate.so").read_bytes()).hexdigest()
+        self.assertEqual({(line["library"], line["code_hash"]) for line in own}, {("liboutput_gate.so", digest)})
+        self.assertNotIn(digest, {line["code_hash"] for line in lines if line["operation"] == "topk"})
+        done, again = self.sweep(PASS, space, "liboutput_gate.so", "--resume")
+        self.assertEqual(again, lines)
+        tuned = self.folder / "tuned.json"
+        self.expect(PASS, "sweep", "apply", self.results, "-o", tuned)
+        self.assertNotIn("output_gate", tuned.read_text())
+
+    def test_a_broken_candidate_is_disqualified_and_the_sweep_survives(self):
+        slots = {"operation": "topk_slots", "shape": {"rows": 1, "context": 64, "k": 8}}
+        space = self.space({"problems": [slots], "axes": {"tile": [1]}})
+        for fault, verdict, says in (("crash", "error", "signal 11"), ("hang", "hang", "found no end after 2 s"),
+                                     ("configuration", "unsupported", "tile is ")):
+            self.results.unlink(missing_ok=True)
+            done, lines = self.sweep(KERNEL_FAILED, space, "libbroken.so", "--time-limit", 2, FAULT=fault,
+                                     ASAN_OPTIONS="handle_segv=0")
+            self.assertEqual([line["verdict"] for line in lines], [verdict] * 2, done.stdout)
+            self.assertIn(says, lines[0]["reason"])
+            self.assertIn("0 timed, 2 disqualified", done.stdout)
+        space = self.space({"problems": [{"operation": "topk", "shape": {"rows": 1}}], "axes": {"lanes": [256]}})
+        done = self.expect(KERNEL_FAILED, "sweep", space, "-o", self.folder / "other.jsonl", "--kernel-lib",
+                           f"{PLUGINS}/liboutput_gate.so")
+        self.assertIn("found kernels for no operation of", done.stderr)
+        self.assertFalse((self.folder / "other.jsonl").exists())
 
 
 if __name__ == "__main__":

@@ -158,8 +158,15 @@ TEST(BenchDiffTest, WhatDoesNotRepeatIsAmbiguous) {
 
 TEST(BenchDiffTest, TheGeometricMeanIsOfTheHotRatios) {
   const std::vector<double> one(8, 10.0), two(8, 20.0), half(8, 5.0);
-  EXPECT_DOUBLE_EQ(diff({{"1", one}, {"2", one}}, {{"1", two}, {"2", half}}).geometric_mean, 1);
-  EXPECT_DOUBLE_EQ(diff({{"1", one}}, {{"1", two}}).geometric_mean, 2);
+  EXPECT_DOUBLE_EQ(*diff({{"1", one}, {"2", one}}, {{"1", two}, {"2", half}}).geometric_mean, 1);
+  EXPECT_DOUBLE_EQ(*diff({{"1", one}}, {{"1", two}}).geometric_mean, 2);
+  const BenchDiff apart = diff({{"1", one}}, {{"2", two}});
+  EXPECT_FALSE(apart.geometric_mean) << "of nothing";
+  EXPECT_EQ(apart.exit_code(), 77);
+  for (const std::string& text : {to_text(apart, false), to_markdown(apart)}) {
+    EXPECT_EQ(text.find("geometric mean"), std::string::npos) << text;
+    EXPECT_NE(text.find("nothing was compared"), std::string::npos) << text;
+  }
 }
 
 TEST(BenchDiffTest, AnotherDeviceIsAWarning) {

@@ -143,7 +143,7 @@ TEST(BenchShape, AProblemThatDoesNotFitIsRefusedBeforeItIsMade) {
   const auto made =
       generate("topk", request("topk", {{"rows", "1000000"}, {"keys", "1000000"}}).shape, {}, 0);
   ASSERT_FALSE(made);
-  EXPECT_EQ(made.status().code(), Code::bad_input);
+  EXPECT_EQ(made.status().code(), Code::unsupported) << "here; another machine may hold it";
   EXPECT_NE(made.status().what().find("found tensors of 40"), std::string::npos)
       << made.status().what();
 }
@@ -232,6 +232,23 @@ TEST(BenchTest, AKernelWhoseGateFailsIsNeverTimed) {
   EXPECT_EQ(report->exit_code(), 1);
   EXPECT_NE(to_text(*report, {}).find("reproduce: dsakit bench --op index_logits_decode"),
             std::string::npos);
+}
+
+TEST(BenchTest, WhatDoesNotFitIsARowAndTheOthersAreTimed) {
+  Counting counting;
+  Rules rules = Rules::built_in();
+  const auto report =
+      bench({},
+            {request("topk", {{"rows", "1000000"}, {"keys", "1000000"}}),
+             request("topk", {{"rows", "2"}, {"keys", "64"}, {"k", "8"}})},
+            rules, counting.sampler());
+  ASSERT_TRUE(report) << report.status().what();
+  ASSERT_EQ(report->rows.size(), 2u);
+  EXPECT_EQ(report->rows[0].verdict, Verdict::unsupported);
+  EXPECT_NE(report->rows[0].reason.find("GB, want at most"), std::string::npos);
+  EXPECT_EQ(report->rows[0].problem.at("keys"), "1000000");
+  EXPECT_EQ(report->rows[1].verdict, Verdict::pass);
+  EXPECT_EQ(report->exit_code(), 3);
 }
 
 TEST(BenchTest, OfManyRowsTheGateTakesSomeWithTheFirstAndTheLast) {
@@ -373,6 +390,8 @@ TEST_F(BenchTile, AnOperationThatTheFileHasNotIsNamed) {
   testing::tiny_recording().write(path("tiny.h5"));
   const auto requests = requests_of_recording(path("tiny.h5"), "topk", 0);
   ASSERT_FALSE(requests);
+  EXPECT_EQ(requests.status().code(), Code::no_device) << "nothing can run, as without a device";
+  EXPECT_EQ(requests_of_recording(path("tiny.h5"), "topkk", 0).status().code(), Code::bad_input);
   EXPECT_EQ(requests.status().what(), path("tiny.h5") +
                                           ": holds no operation 'topk', but index_cache_write, "
                                           "index_cache_gather, index_logits_decode");

@@ -154,6 +154,26 @@ TEST_F(RecordingRefusal, OtherFormatOrLevel) {
             "/: found level 'stats', want full");
   EXPECT_EQ(after([](RawHdf5& file) { file.remove_attribute("/", "level"); }),
             "/: found level none, want full");
+  const auto any = [&] { return RecordingReader::open(path_, Levels::any); };
+  EXPECT_EQ(any().status().what(), path_ + ": /: found level none, want full, stats or meta");
+  after([](RawHdf5& file) { file.set_attribute("/", "level", "most"); });
+  EXPECT_EQ(any().status().what(), path_ + ": /: found level 'most', want full, stats or meta");
+}
+
+TEST_F(RecordingRefusal, WhatHoldsNoValuesIsDescribedAndNotRead) {
+  for (const char* level : {"stats", "meta"}) {
+    after([&](RawHdf5& file) { file.set_attribute("/", "level", level); });
+    const auto reader = RecordingReader::open(path_, Levels::any);
+    ASSERT_TRUE(reader) << reader.status().what();
+    EXPECT_EQ(reader->level(), level);
+    EXPECT_TRUE(reader->verify());
+    const OperationId id = reader->operations().at(0);
+    const std::string object = reader->tensors(id, Side::inputs).at(0).object;
+    const std::string want =
+        path_ + ": " + object + ": found level " + level + ", want full";
+    EXPECT_EQ(reader->read(reader->tensors(id, Side::inputs).at(0)).status().what(), want);
+    EXPECT_EQ(reader->read(id, reader->contract(id.step)).status().what(), want);
+  }
 }
 
 // ---- the tree

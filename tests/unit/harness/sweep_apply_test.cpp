@@ -86,9 +86,15 @@ TEST_F(SweepApplyTest, WithoutADefaultOrAlternativeNothingIsKept) {
 }
 
 TEST_F(SweepApplyTest, ADisqualifiedCandidateNeverWins) {
-  json wrong = line(8, 1);
+  json wrong = line(8, 2);
   wrong["verdict"] = "fail";
   EXPECT_EQ(why_not({line(0, 20), wrong}), "the default alone was timed");
+}
+
+TEST_F(SweepApplyTest, AKernelOfALibraryNeverWins) {
+  json foreign = line(8, 5, "");
+  foreign["library"] = "libmine.so";
+  EXPECT_EQ(why_not({line(0, 20), foreign}), "the default alone was timed");
 }
 
 TEST_F(SweepApplyTest, HotOrColdTimesDecide) {
@@ -99,12 +105,12 @@ TEST_F(SweepApplyTest, HotOrColdTimesDecide) {
   const auto cold = apply({standard, other}, 0.03, "cold");
   EXPECT_TRUE(cold->front().kept);
   EXPECT_EQ(cold->front().median_us, 100);
-  EXPECT_NE(apply({line(0, 1)}, 0, "cold").status().what().find("found no cold times, want some"),
+  EXPECT_NE(apply({line(0, 2)}, 0, "cold").status().what().find("found no cold times, want some"),
             std::string::npos);
 }
 
 TEST_F(SweepApplyTest, TimesOfTheLastBuildCount) {
-  EXPECT_EQ(why_not({line(0, 100, "k=2048", "old"), line(8, 1, "k=2048", "old"), line(0, 100),
+  EXPECT_EQ(why_not({line(0, 100, "k=2048", "old"), line(8, 2, "k=2048", "old"), line(0, 100),
                      line(16, 99)}),
             "found a gain of 1.0 %, want at least 3.0 %");
 }
@@ -128,6 +134,27 @@ TEST_F(SweepApplyTest, WhatCannotBeAppliedIsBadInputAndWritesNothing) {
   json no_times = line(4, 5);
   no_times["hot"].erase("q1_us");
   EXPECT_NE(refusal({no_times}).find(":1: hot q1_us: found no number, want one"),
+            std::string::npos);
+  for (const char* which : {"q1_us", "median_us", "q3_us"})
+    for (const double time : {0.0, -5.0}) {
+      json bad = line(4, 5);
+      bad["hot"][which] = time;
+      EXPECT_NE(refusal({bad}).find(std::string(":1: hot ") + which + ": found " + json(time).dump() +
+                                    ", want a time above 0"),
+                std::string::npos);
+    }
+  json crossed = line(4, 5);
+  crossed["hot"]["q3_us"] = 4.5;
+  EXPECT_NE(refusal({crossed}).find("hot q3_us: found 4.5, want quartiles that ascend"),
+            std::string::npos);
+  for (const double effect : {-0.01, 1.5, std::nan("")}) {
+    const auto verdicts = apply({line(0, 20)}, effect);
+    EXPECT_EQ(verdicts.status().code(), Code::bad_input);
+    EXPECT_EQ(verdicts.status().what().find("--min-effect: found "), 0u);
+  }
+  json foreign = line(4, 5);
+  foreign["library"] = "libmine.so";
+  EXPECT_NE(refusal({foreign}).find("found kernels of libmine.so alone, want some of dsakit"),
             std::string::npos);
   EXPECT_EQ(apply_sweep(results_, results_, {}).status().code(), Code::bad_input);
   EXPECT_EQ(apply_sweep(folder_ / "none", tuned_, {}).status().code(), Code::bad_input);

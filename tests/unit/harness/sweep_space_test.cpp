@@ -3,6 +3,7 @@
 
 #include "dsakit/harness/sweep.hpp"
 #include "support/temp_folder.hpp"
+#include "support/tiny_topk.hpp"
 #include "sweep/constraint.hpp"
 
 namespace dsakit::harness {
@@ -64,7 +65,7 @@ TEST_F(SweepSpaceTest, ConstraintsLeaveOutAllButTheDefault) {
 }
 
 TEST_F(SweepSpaceTest, ARecordingIsKnownByItsContents) {
-  std::ofstream(folder_ / "a.h5") << "one";
+  testing::tiny_topk(0).write(folder_ / "a.h5");
   const std::string members =
       R"("problems": [{"operation": "topk", "recording": "a.h5", "tile": 64}], "axes": {"lanes": 512})";
   const auto space = read_sweep(members);
@@ -74,8 +75,50 @@ TEST_F(SweepSpaceTest, ARecordingIsKnownByItsContents) {
   EXPECT_EQ(candidate.arguments,
             (std::vector<std::string>{folder_ / "a.h5", "--op", "topk", "--tile", "rows=64",
                                       "--configuration", "lanes=512"}));
-  std::ofstream(folder_ / "a.h5") << "two";
+  testing::tiny_topk(1).write(folder_ / "a.h5");
   EXPECT_NE(read_sweep(members)->candidates[1].problem, candidate.problem);
+}
+
+TEST_F(SweepSpaceTest, AProblemThatBenchDoesNotTakeIsFoundBeforeTheFirstIsRun) {
+  const auto second = [&](const std::string& problem) {
+    const std::string what = refusal(
+        read_sweep(R"("problems": [{"operation": "topk", "shape": {"rows": 1}}, )" + problem +
+                   R"(], "axes": {"lanes": 512})"));
+    EXPECT_EQ(what.find("sweeps[0]: problems[1]: "), 0u) << what;
+    return what.substr(std::min<std::size_t>(what.size(), 24));
+  };
+  EXPECT_EQ(second(R"({"operation": "topk", "shape": {"rowz": 1}})"),
+            "topk: found dimension 'rowz', want rows, keys, k, input");
+  EXPECT_EQ(second(R"({"operation": "topk", "shape": {"input": "nice"}})"),
+            "topk: input: found 'nice', want normal|narrow|constant|huge|sparse|inf_tail|sorted");
+  testing::tiny_recording().write(folder_ / "a.h5");
+  EXPECT_NE(second(R"({"operation": "topk", "recording": "a.h5"})").find("holds no operation 'topk'"),
+            std::string::npos);
+  std::ofstream(folder_ / "b.h5") << "no recording";
+  EXPECT_NE(second(R"({"operation": "topk", "recording": "b.h5"})").find("b.h5: "),
+            std::string::npos);
+  // Room is a matter of the moment: that is a candidate's result.
+  EXPECT_TRUE(read_sweep(R"("problems": [{"operation": "topk", "shape": {"rows": 1000000,
+                         "keys": 1000000}}], "axes": {"lanes": 512})"));
+}
+
+TEST_F(SweepSpaceTest, ALibrarysKernelIsSweptOverWhateverItTakesOrAsItIs) {
+  const std::string problem = R"("problems": [{"operation": "output_gate", "shape": {"rows": 1}}])";
+  std::ofstream(path_) << R"({"schema": "dsakit.sweep-space/1", "sweeps": [{)" + problem +
+                              R"(}, {"problems": [{"operation": "output_gate", "shape": {"rows": 2}},
+                              {"operation": "topk", "shape": {"rows": 1}}],
+                              "axes": {"lanes": [256]}}]})";
+  const auto space = read_sweep_space(path_, {"output_gate"});
+  ASSERT_TRUE(space) << space.status().what();
+  ASSERT_EQ(space->candidates.size(), 5u);
+  EXPECT_TRUE(space->candidates[0].configuration.empty());
+  EXPECT_EQ(space->candidates[0].arguments,
+            (std::vector<std::string>{"--op", "output_gate", "--shape", "rows=1"}));
+  EXPECT_EQ(space->candidates[2].configuration, (optimized::Configuration{{"lanes", 256}}));
+  EXPECT_TRUE(space->candidates[2].foreign);
+  EXPECT_FALSE(space->candidates[4].foreign);
+  EXPECT_NE(refusal(read_sweep(problem)).find("axes: found none"), std::string::npos)
+      << "ours has nothing to sweep without them";
 }
 
 TEST_F(SweepSpaceTest, WhatIsWrongIsNamedWithItsPlace) {
@@ -92,7 +135,7 @@ TEST_F(SweepSpaceTest, WhatIsWrongIsNamedWithItsPlace) {
     EXPECT_EQ(what.find("sweeps[0]: "), 0u) << what;
     return what.substr(std::min<std::size_t>(what.size(), 11));
   };
-  EXPECT_EQ(of_sweep(kTopkProblem), "axes: found 'null', want an object with names and values");
+  EXPECT_EQ(of_sweep(kTopkProblem), "axes: found none, want an object with names and values");
   EXPECT_EQ(of_sweep(R"("axes": {"lanes": 512})"),
             "problems: found no list with problems, want one");
   EXPECT_EQ(of_sweep(problem + R"(, "axis": 1)").find("found key \"axis\""), 0u);

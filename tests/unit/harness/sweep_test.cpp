@@ -165,6 +165,35 @@ TEST_F(SweepTest, WhatBenchDoesNotUnderstandOrHasNoDeviceForEndsTheSweep) {
   EXPECT_EQ(sweep(space_of({12}), options_).status().code(), Code::no_device);
 }
 
+TEST_F(SweepTest, ARefusedStartLeavesNoFile) {
+  for (const int first : {9, 12}) {
+    SweepSpace space = space_of({first});
+    space.candidates.erase(space.candidates.begin()); // the default, which would pass
+    EXPECT_FALSE(sweep(space, options_));
+    EXPECT_FALSE(std::filesystem::exists(options_.output)) << first;
+  }
+  options_.resume = true;
+  std::ofstream(options_.output).close(); // somebody else's, empty as it is
+  SweepSpace space = space_of({9});
+  space.candidates.erase(space.candidates.begin());
+  EXPECT_FALSE(sweep(space, options_));
+  EXPECT_TRUE(std::filesystem::exists(options_.output));
+}
+
+TEST_F(SweepTest, ALibrarysCandidateIsKnownByTheLibrary) {
+  SweepSpace space = space_of({4});
+  for (SweepCandidate& candidate : space.candidates)
+    candidate.foreign = true;
+  options_.identity.library_hash = "f00d";
+  swept(space);
+  EXPECT_EQ(lines().at(0)["code_hash"], "f00d");
+  options_.resume = true;
+  options_.identity.code_hash = "other"; // a new dsakit times the same library
+  EXPECT_EQ(swept(space).done_before, 2);
+  options_.identity.library_hash = "f00d2";
+  EXPECT_EQ(swept(space).timed, 2);
+}
+
 TEST_F(SweepTest, ResumeSkipsWhatIsDone) {
   const SweepSpace space = space_of({1, 4, 40});
   swept(space_of({4}));

@@ -157,6 +157,12 @@ TEST(Tuned, WhatIsWrongIsNamedWithItsPlace) {
     return choices.status().what();
   };
   EXPECT_EQ(problem("{\"schema\": "), "t.json: byte 12: found no valid JSON, want some");
+  EXPECT_EQ(problem(R"({"schema": "dsakit.tuned/1", "choices": [], "choices": []})"),
+            "t.json: found the key choices twice, want it once");
+  EXPECT_EQ(problem(tuned("d", R"({"lanes": 512, "lanes": 256})")),
+            "t.json: found the key lanes twice, want it once");
+  EXPECT_EQ(problem(tuned("d", R"({"lanes": 1e999})")),
+            "t.json: found a number beyond 1.8e308, want smaller ones");
   EXPECT_EQ(problem("[]"), "t.json: schema: found another, want dsakit.tuned/1");
   EXPECT_EQ(problem(R"({"schema": "dsakit.tuned/2", "choices": []})"),
             "t.json: schema: found another, want dsakit.tuned/1");

@@ -13,6 +13,7 @@ import numpy as np
 from h5py import h5g
 
 from . import hdf5
+from .contract import call_fault, value_fault
 from .operations import OPERATIONS, ROWS, axes_of, compact, pick
 from .tensors import is_torch, take, to_numpy
 
@@ -51,7 +52,8 @@ class Recorder:
 
     The file appears when the block ends, whole; an exception leaves nothing.
 
-    contract, config, provenance   what the whole file says; a call adds what is its own
+    contract, config, provenance   what the whole file says; a call adds what is its own. A contract that dsakit
+                would not take is refused: an unknown key, another value, one that an operation needs and nobody says
     level       full | stats (minimum, maximum, mean and counts in place of values) | meta (shapes alone);
                 dsakit replays full ones
     select      regular expression: operations that do not match as a whole are left out
@@ -69,6 +71,7 @@ class Recorder:
             raise RecorderError(f"rows: found {rows}, want at least 1")
         self.path = os.path.abspath(path)
         self.contract = {key: str(value) for key, value in (contract or {}).items()}
+        _refuse_values(self.contract)
         self.config = {key: str(value) for key, value in (config or {}).items()}
         self.provenance = {key: str(value) for key, value in (provenance or {}).items()}
         self.level, self.rows, self.seed = level, rows, seed
@@ -130,6 +133,11 @@ class Recorder:
 
     def _add(self, call):
         contract = {key: str(value) for key, value in call.contract.items()}
+        _refuse_values(contract, f"{call.operation}: ")
+        config = {key: str(value) for key, value in {**self.config, **call.config}.items()}
+        if fault := call_fault(call.operation, {**self.contract, **contract}, config, call.inputs, call.outputs,
+                               call.attributes):
+            raise RecorderError(f"{call.operation}: {fault}")
         inputs, outputs = self._sample(call)
         page_size = contract.get("page_size", self.contract.get("page_size"))
         if self.compact_pages and page_size:
@@ -377,6 +385,12 @@ class Recorder:
         opened = h5g.open(self._file, group.encode())
         for key in sorted(values):
             hdf5.write_attribute(opened, key, values[key])
+
+
+def _refuse_values(contract, where=""):
+    for key, value in contract.items():
+        if fault := value_fault(key, value):
+            raise RecorderError(where + fault)
 
 
 def _statistics(payload):

@@ -1,12 +1,15 @@
 """The file that a Recorder leaves: what dsakit, h5py and h5dump read in it, and what happens when something fails."""
+import json
 import os
+import re
 import shutil
 import signal
+import unittest.mock
 import warnings
 
 from support import (GOLDEN, HERE, TOPK, Golden, Payload, Recorder, RecorderTest, Recording, dsakit, np, of, subprocess,
                      sys, tensor, torch, unittest)
-from dsakit_recorder import RecorderError
+from dsakit_recorder import RecorderError, contract
 from dsakit_recorder.tensors import DTYPES, take, to_torch
 
 try:
@@ -143,7 +146,29 @@ class Levels(RecorderTest):
                                  if level == "stats" else dict.fromkeys(("minimum", "maximum", "mean", "nan", "inf")))
                 with self.assertRaisesRegex(ValueError, f"found level {level}, want full"):
                     recording.numpy(0, "fp8_cast", "inputs", "x")
-            self.assertIn(f"found level '{level}', want full", dsakit("info", self.path).stderr)
+            shown = dsakit("info", self.path)
+            self.assertEqual(shown.returncode, 0, shown.stderr)
+            self.assertRegex(shown.stdout, rf"level +{level}, without values")
+            self.assertEqual("minimum=-2 mean=-0.25 maximum=1.5 nan=1 inf=1" in shown.stdout, level == "stats")
+
+    def test_without_values_an_operation_is_skipped_with_why(self):
+        inputs, outputs = self.topk()
+        for level in ("stats", "meta"):
+            with Recorder(self.path, contract=TOPK, level=level) as recorder:
+                recorder.record("topk", inputs, outputs)
+            done = dsakit("replay", self.path, "--format", "json")
+            self.assertEqual(done.returncode, 77, done.stderr)
+            line, = json.loads(done.stdout)["operations"]
+            self.assertEqual((line["operation"], line["verdict"], line["reason"]),
+                             ("topk", "skipped", f"recorded at level {level}, without values"))
+            done = dsakit("bisect", self.path)
+            self.assertEqual(done.returncode, 77)
+            self.assertIn(f"recorded at level {level}, without values", done.stderr)
+            for verb in (("bench", self.path), ("export", self.path, "-o", self.folder / "x"),
+                         ("shrink", self.path, "--operation", "topk", "-o", self.folder / "x.h5")):
+                done = dsakit(*verb)
+                self.assertEqual(done.returncode, 2, f"{verb}: {done.stdout}{done.stderr}")
+                self.assertIn(f"found level '{level}', want full", done.stderr)
 
     def test_selected_operations(self):
         inputs, outputs = self.topk()
@@ -178,6 +203,121 @@ class Levels(RecorderTest):
         self.replays()
         with Recording(self.path) as recording:
             self.assertIn("topk: 4360 more bytes", recording.provenance["left_out"])
+
+
+class Contracts(RecorderTest):
+    """The table of contract.py says what the reader does."""
+
+    RIGHT = {key: "64" if values == contract.COUNT else "1e-4" if values == contract.NUMBER else values[0]
+             for key, values in contract.KEYS.items()} | {"dcp_interleave": "1", "dcp_world": "1"}
+
+    def call(self, operation, kind):
+        """Names of tensors that make it of that format, and its contract."""
+        says = {key: self.RIGHT[key] for key in contract.NEEDS[operation][kind].split()}
+        if kind == "bf16_576":
+            says["mla_record"] = kind
+        if kind == "mxfp4" and "index_page_layout" in says:
+            says["index_page_layout"] = "flat"
+        tensors = {"index_q_packed": np.zeros((1, 1, 64), np.uint8)} if kind == "mxfp4" else {}
+        return tensors, says
+
+    def refusals(self, operation, inputs, says, outputs=None, attributes=None, config=None):
+        """What the recorder says of it, and what the reader says of the file that it would have become."""
+        arguments = {"contract": says, "attributes": attributes or {},
+                     "config": {"rms_norm_eps": 1e-5, "softmax_scale": 0.1} if config is None else config}
+        ours = ""
+        try:
+            with Recorder(self.path, compact_pages=False) as recorder:
+                recorder.record(operation, inputs, outputs or {}, **arguments)
+        except RecorderError as error:
+            ours = str(error)
+        with unittest.mock.patch("dsakit_recorder.recorder.call_fault", lambda *_: ""), \
+                unittest.mock.patch("dsakit_recorder.recorder.value_fault", lambda *_: ""):
+            with Recorder(self.path, compact_pages=False) as recorder:
+                recorder.record(operation, inputs, outputs or {}, **arguments)
+        theirs = dsakit("info", self.path).stderr
+        return ours, theirs
+
+    def test_a_value_that_the_reader_refuses_is_refused(self):
+        for operation, kinds in contract.NEEDS.items():
+            for kind, needs in kinds.items():
+                inputs, right = self.call(operation, kind)
+                ours, theirs = self.refusals(operation, inputs, right)
+                self.assertEqual(ours, "", f"{operation} {kind}")
+                self.assertNotRegex(theirs, "/contract|/config|contract key", f"{operation} {kind}")
+                for key in needs.split():
+                    if key == "mla_record":
+                        continue  # chooses the format
+                    wrong = "0" if isinstance(contract.KEYS[key], str) else "fast"
+                    for says in ({**right, key: wrong}, {name: value for name, value in right.items() if name != key}):
+                        ours, theirs = self.refusals(operation, inputs, says)
+                        self.assertRegex(theirs, rf"/contract.*\b{key}\b", f"{operation} {kind} {says}")
+                        self.assertRegex(ours, rf"\b{key}\b", f"{operation} {kind} {says}")
+
+    def test_every_value_of_a_key_is_one_of_the_readers(self):
+        used = {}
+        for operation, kinds in contract.NEEDS.items():
+            for kind, needs in kinds.items():
+                for key in needs.split():
+                    used.setdefault(key, (operation, kind))
+        self.assertEqual(set(contract.KEYS) - set(used), {"dcp_interleave", "dcp_world", "empty_row"})
+        for key, (operation, kind) in used.items():
+            inputs, right = self.call(operation, kind)
+            values = contract.KEYS[key]
+            tried = {contract.COUNT: ("1", "1048576", "0", "1048577", "-1", "1.5", "64 ", "", "1e3", "one"),
+                     contract.NUMBER: ("1e-4", ".5", "3.", "2E3", "1e30", "0", "-1", "nan", "inf", "1e31", "1_0", "+1",
+                                       " 1", "0x1", "1e-40", "e", "")}.get(values, (*(values), "fast", ""))
+            for value in tried:
+                if key == "index_page_layout" and value in ("flat", "preshuffle64"):
+                    continue  # of the other format
+                ours, theirs = self.refusals(operation, inputs, {**right, key: value})
+                self.assertEqual(bool(ours), bool(re.search("/contract|contract key", theirs)),
+                                 f"{key}={value!r}: {ours!r}, {theirs!r}")
+
+    def test_no_operation_or_key_of_the_reader_is_left_out(self):
+        operations = (HERE.parents[2] / "reference/include/dsakit/core/operations.hpp").read_text()
+        self.assertEqual(set(contract.NEEDS), set(re.findall(r'^    {"(\w+)",', operations, re.MULTILINE)))
+        keys = (HERE.parents[2] / "harness/src/import/contract_keys.cpp").read_text().partition("kKeys")[2].partition("};")[0]
+        self.assertEqual({*contract.KEYS, *contract.OUTPUT_KEYS}, set(re.findall(r'{"(\w+)", "', keys)))
+
+    def test_what_does_not_go_together_is_refused(self):
+        for operation, changes in (("index_cache_write", {"index_fp8_encoding": "e4m3fnuz", "qmax": "448"}),
+                                   ("mla_cache_write", {"mla_fp8_encoding": "e4m3fnuz", "qmax": "448"}),
+                                   ("topk", {"dcp_world": "2"}), ("topk_slots", {"dcp_interleave": "2"})):
+            inputs, right = self.call(operation, next(iter(contract.NEEDS[operation])))
+            ours, theirs = self.refusals(operation, inputs, {**right, **changes})
+            self.assertTrue(ours and "/contract" in theirs, f"{operation}: {ours!r}, {theirs!r}")
+        inputs, right = self.call("index_logits_decode", "mxfp4")
+        ours, theirs = self.refusals("index_logits_decode", inputs, {**right, "index_page_layout": "block_flat"})
+        self.assertTrue("index_page_layout" in ours and "index_page_layout" in theirs, f"{ours!r}, {theirs!r}")
+
+    def test_outputs_and_config_say_what_they_must(self):
+        inputs, right = self.call("sparse_attention", "fp8_ds_mla")
+        outputs = {"latent.mine": np.zeros((1, 1, 512), np.float32)}
+        good = {"accumulation": "fp32", "mla_scale_read": "fp32"}
+        for attributes, key in ((good, ""), ({**good, "accumulation": "fp64"}, "accumulation"),
+                                ({"accumulation": "fp32"}, "mla_scale_read"), ({}, "accumulation")):
+            ours, theirs = self.refusals("sparse_attention", inputs, right, outputs, {"latent.mine": attributes})
+            self.assertEqual(ours == "", key == "", ours)
+            self.assertIn(key, ours)
+            self.assertEqual(bool(re.search("accumulation|mla_scale_read", theirs)), key != "", theirs)
+        for config, wrong in (({}, True), ({"softmax_scale": "0"}, True), ({"softmax_scale": "x"}, True),
+                              ({"softmax_scale": 0.1}, False)):
+            ours, theirs = self.refusals("sparse_attention", inputs, right, config=config)
+            self.assertEqual(("softmax_scale" in ours, "softmax_scale" in theirs), (wrong, wrong), f"{ours!r} {theirs!r}")
+
+    def test_an_unknown_key_is_refused_at_once(self):
+        with self.assertRaisesRegex(RecorderError, "contract key 'page_sise' is unknown, want one of activation_dtype"):
+            Recorder(self.path, contract={"page_sise": 64})
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_a_call_that_is_refused_leaves_the_others_whole(self):
+        inputs, outputs = self.topk()
+        with Recorder(self.path, contract=TOPK) as recorder:
+            recorder.record("topk", inputs, outputs)
+            with self.assertRaisesRegex(RecorderError, "topk: contract key tie_rule: found 'any', want smaller_index"):
+                recorder.record("topk", inputs, outputs, contract={"tie_rule": "any"})
+        self.replays()
 
 
 class Failures(RecorderTest):

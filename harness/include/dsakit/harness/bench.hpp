@@ -37,6 +37,8 @@ struct BenchRequest {
 Result<std::vector<BenchRequest>> requests_by_shape(const std::string& operation,
                                                     const std::string& shape);
 /// Every operation of a recording that has a kernel and whose name REGEX matches; "": all.
+/// bad_input for a REGEX that matches no operation at all; no_device, as where nothing can run, for
+/// one that none of the file matches.
 Result<std::vector<BenchRequest>>
 requests_of_recording(const std::string& path, const std::string& operation, std::int64_t tile);
 /// The problems of a dsakit.axes/1 file, lists of values multiplied out; `operation` as above.
@@ -57,9 +59,10 @@ struct BenchOptions {
   optimized::Configuration configuration; ///< of the kernels; empty: as dispatch chooses
   int samples = 0;         ///< of each time; 0: kGpuSamples, on host lanes kHostSamples
   std::int64_t copies = 0; ///< of all tensors, for cold times; 0: as many as outrun the last cache
-  int time_limit_s = 60;   ///< of each launch and of each timing on a GPU
-  std::uint64_t seed = 0;  ///< of problems by shape, and of the rows that the gate takes
-  std::string repeat;      ///< options of the command that does a row again
+  int time_limit_s = 60;   ///< of each launch and of each timing on a GPU or of a library
+  std::string kernel_library; ///< whose kernels go before the built-in ones; empty: none
+  std::uint64_t seed = 0;     ///< of problems by shape, and of the rows that the gate takes
+  std::string repeat;         ///< options of the command that does a row again
   const std::atomic<bool>* interrupted = nullptr;
   Progress progress;
 };
@@ -94,11 +97,12 @@ struct BenchLimit {
 
 struct BenchRow {
   std::string operation, kernel;
+  std::string library; ///< "libmine.so", whose kernel it is; empty: built in
   BenchDims problem;
   BenchDims configuration;         ///< that was asked for
   optimized::Configuration ran;    ///< all that may be tuned of the kernel, as it ran
   std::string problem_class;       ///< of tuned choices; empty where nothing may be tuned
-  std::string code_hash;           ///< sha256 of what holds the kernel's code
+  std::string code_hash;           ///< sha256 of what holds the kernel's code, a library itself
   Verdict verdict = Verdict::pass; ///< pass | fail | unsupported | error
   std::string reason;
   std::string gate;      ///< "64 of 4096 rows"; empty: was not reached

@@ -55,8 +55,8 @@ struct BenchDiff {
   std::vector<std::string> only_base, only_new; ///< keys of rows that the other side has not
   std::vector<std::string> failures; ///< rows of NEW whose gate failed, and BASE's did not
   std::vector<std::string> warnings; ///< another device, another contract
-  double geometric_mean = 1;         ///< of the hot ratios
-  bool rerun = false;                ///< SLOWER stands for what repeated
+  std::optional<double> geometric_mean; ///< of the hot ratios; none where there is none in common
+  bool rerun = false;                   ///< SLOWER stands for what repeated
 
   /// 1 where anything is SLOWER or fails; 4 where nothing is and a row is AMBIGUOUS; else 0. 77
   /// where the two have no row in common.

@@ -40,11 +40,14 @@ class ForeignLaunch {
 public:
   /// Uploads the inputs and poisons the outputs. `device` outlives it. unsupported: the
   /// library has no kernel for the operation, or that refuses.
+  /// A configuration that is asked for becomes settings: {"lanes": 512} is "configuration.lanes".
   static Result<ForeignLaunch> prepare(const KernelLibrary& library, const OperationData& data,
                                        optimized::Device& device);
   ForeignLaunch(ForeignLaunch&&) noexcept;
   ~ForeignLaunch();
 
+  /// "libmine.so:NAME"
+  std::string kernel() const;
   /// Puts the work on the device's stream and does not wait. The outputs of an operation that
   /// writes in place are not put back in between.
   Status launch() const;
@@ -56,6 +59,10 @@ private:
   explicit ForeignLaunch(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
+
+/// The operations that the library has kernels for, found in a child process: device_error where it
+/// cannot be used, unsupported where there are none.
+Result<std::vector<std::string>> library_operations(const std::string& path, int time_limit_s);
 
 /// prepare, one timed launch, take.
 Result<KernelRun> run_foreign(const KernelLibrary& library, const OperationData& data,

@@ -19,6 +19,10 @@
 
 namespace dsakit::harness {
 
+/// Which recordings a reader takes: those with all payloads, or also those that hold statistics
+/// (stats) or shapes (meta) in their place.
+enum class Levels : std::uint8_t { full, any };
+
 inline constexpr std::string_view kRecordingFormat = "dsakit-recording/1";
 
 using Attributes = std::map<std::string, std::string>;
@@ -75,13 +79,15 @@ class RecordingReader {
 public:
   /// Checks everything but payloads: the file, every object, the contract keys, required tensors,
   /// dtypes and shapes of the operations in kOperations.
-  static Result<RecordingReader> open(const std::string& path);
+  static Result<RecordingReader> open(const std::string& path, Levels levels = Levels::full);
 
   RecordingReader(RecordingReader&&) noexcept;
   RecordingReader& operator=(RecordingReader&&) noexcept;
   ~RecordingReader();
 
   const std::string& path() const;
+  /// "full", "stats" or "meta"; tensors of full ones alone can be read.
+  const std::string& level() const;
   const ContractValues& contract() const;
   /// contract() overlaid with what differs in that step.
   ContractValues contract(std::int64_t step) const;

@@ -36,7 +36,7 @@ enum class ReplayMode : std::uint8_t {
 struct Determinism {
   bool run = false;   ///< of `count` runs; on host lanes in other orders of their waves
   bool batch = false; ///< of `count` rows alone, and in their batch
-  bool split = false; ///< for other numbers of splits, where a kernel claims that
+  bool split = false; ///< for `count` numbers of splits: what the kernel claims of them
   int count = 0;
 };
 

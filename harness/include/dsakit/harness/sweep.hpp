@@ -21,6 +21,7 @@ struct SweepCandidate {
   std::string operation;
   optimized::Configuration configuration; ///< of every axis; all 0: the kernel's default
   std::vector<std::string> arguments;     ///< that name it to `dsakit bench`
+  bool foreign = false;                   ///< a library's kernel
 
   bool is_default() const;
 };
@@ -31,22 +32,27 @@ struct SweepSpace {
 };
 
 /// bad_input, one line that names the file and the place, for anything but a space (docs/sweep.md)
-/// with keys and values that some kernel lists.
-Result<SweepSpace> read_sweep_space(const std::string& path);
+/// with problems that `bench` understands, and keys and values that some kernel lists. A library
+/// lists none: the keys and values of `foreign`, the operations that one takes, are its to judge.
+Result<SweepSpace> read_sweep_space(const std::string& path,
+                                    const std::vector<std::string>& foreign = {});
 
 /// What a time is of, beside problem and configuration.
 struct SweepIdentity {
-  std::string device;    ///< Device::description()
-  std::string toolchain; ///< of the host code, and how it was built
-  std::string code_hash; ///< SHA-256 of the program
+  std::string device;            ///< Device::description()
+  std::string toolchain;         ///< of the host code, and how it was built
+  std::string code_hash;         ///< SHA-256 of the program
+  std::string library_hash = {}; ///< SHA-256 of the library, in its place for foreign candidates
 };
 
-/// Of this program. Opens the device, a GPU in a child process.
+/// Of this program and the library, if `library` is not empty. Opens the device, a GPU in a child
+/// process.
 Result<SweepIdentity> sweep_identity(optimized::DeviceKind kind, const optimized::HostOptions& host,
-                                     int time_limit_s);
+                                     int time_limit_s, const std::string& library = "");
 
 struct SweepOptions {
   std::vector<std::string> command; ///< that times a candidate, given its arguments
+  std::string kernel_library;       ///< of foreign candidates
   SweepIdentity identity;
   std::string output;
   bool resume = false;
@@ -80,9 +86,9 @@ struct SweepSummary {
   std::vector<SweepBest> best; ///< of every problem with a time, those of earlier runs included
 };
 
-/// Times what the file does not hold yet, and appends a line for each. bad_input for a file that is
-/// there already (without resume), that another sweep writes, or that is damaged, and for a
-/// candidate that `bench` does not understand; no_device.
+/// Times what the file does not hold yet, and appends a line for each; a file without a line does
+/// not stay. bad_input for a file that is there already (without resume), that another sweep
+/// writes, or that is damaged, and for a candidate that `bench` does not understand; no_device.
 Result<SweepSummary> sweep(const SweepSpace& space, const SweepOptions& options);
 
 /// Writes the lines of all inputs, each key once, by key: whole, or nothing. Their number.
@@ -104,7 +110,8 @@ struct SweepApplyOptions {
 };
 
 /// Writes the tuned file of the configurations that beat the default: by at least `min_effect`, and
-/// with intervals from first to third quartile that lie apart.
+/// with intervals from first to third quartile that lie apart. Kernels of libraries are left out:
+/// dispatch has its own alone.
 Result<std::vector<SweepVerdict>> apply_sweep(const std::string& input, const std::string& output,
                                               const SweepApplyOptions& options);
 
