@@ -289,6 +289,48 @@ class ExitCodes(CliTest):
                           ("bisect", pipe), ("shrink", pipe, "-o", self.file("x"), "--operation", "topk")):
             self.expect_bad(*arguments, says=["pipe: found a special file, want an ordinary one"])
 
+    def test_no_control_character_of_a_name_or_a_file_reaches_a_terminal(self):
+        bad = self.folder / "a\x1b[31m\nb\x7f.h5"
+        shutil.copy(self.file("wrong"), bad)
+        missing = self.folder / "none\x1b[2J\n.h5"
+        waivers = self.folder / "waivers.json"
+        waivers.write_text(json.dumps({"waivers": [{"operation": "index_logits_decode", "match": ".*",
+                                                    "reason": "a\x1b[31m\n", "expires": "9999-12-31"}]}))
+        small = self.folder / "small\x1b.h5"
+        for code, *arguments in ((MISMATCH, "replay", bad), (MISMATCH, "replay", "-k", bad, self.file("sound")),
+                                 (MISMATCH, "compare", bad, self.file("sound")),
+                                 (MISMATCH, "replay", bad, "--waivers", waivers),
+                                 (MISMATCH, "bisect", bad), (MISMATCH, "bisect", bad, "--against", self.file("sound")),
+                                 (PASS, "info", bad), (BAD_INPUT, "info", missing), (BAD_INPUT, "replay", missing),
+                                 (BAD_INPUT, "compare", missing, bad), (BAD_INPUT, "bisect", missing),
+                                 (BAD_INPUT, "export", missing, "-o", small), (BAD_INPUT, "import", missing, "-o", small),
+                                 (PASS, "export", bad, "-o", small.with_suffix(".safetensors")),
+                                 (BAD_INPUT, "replay", self.file("sound"), "--rules", missing),
+                                 (BAD_INPUT, "replay", self.file("sound"), "--\x1b"),
+                                 (PASS, "shrink", bad, "-o", small, "--operation", "index_logits_decode")):
+            formats = ["text"]
+            if arguments[0] in ("replay", "compare", "bisect") and code == MISMATCH:
+                formats += ["md", "junit"]
+            for form in formats:
+                done = self.expect(code, *arguments, *(() if form == "text" else ("--format", form)))
+                for stream in (done.stdout, done.stderr):
+                    self.assertEqual([c for c in stream if c != "\n" and not c.isprintable()], [], (arguments, form))
+                    self.assertFalse(any(line.startswith("b\\x7f") for line in stream.splitlines()), stream)
+                if form == "text" and arguments[0] == "replay" and code == MISMATCH and len(arguments) == 2:
+                    command = re.search(r"^ *reproduce: (.*)$", done.stdout, re.M).group(1)
+                    again = subprocess.run(["bash", "-c", command.replace("dsakit", DSAKIT, 1)], capture_output=True)
+                    self.assertEqual(again.returncode, MISMATCH, command)
+
+    def test_a_file_that_fails_when_it_is_read_is_named(self):
+        for option in ("--rules", "--waivers"):
+            self.expect_bad("replay", self.file("sound"), option, "/proc/self/mem",
+                            says=["/proc/self/mem: cannot be read"])
+        broken = self.folder / "broken.json"
+        broken.write_text('{\n  "waivers": [,]\n}')
+        for option in ("--rules", "--waivers"):
+            self.expect_bad("replay", self.file("sound"), option, broken,
+                            says=["broken.json: line 2, column 15 (byte 17): found no valid JSON"])
+
     def test_a_device_that_doctor_does_not_find_is_77(self):
         for device in ("hip", "cuda"):
             if dsakit("doctor", "--device", device).returncode != PASS:
@@ -510,7 +552,8 @@ class Reports(CliTest):
 
     def test_progress_only_on_a_terminal(self):
         sound = self.file("sound")
-        for arguments in (("replay", sound), ("compare", sound, sound)):
+        for arguments in (("replay", sound), ("compare", sound, sound), ("bisect", sound),
+                          ("bisect", sound, "--against", sound)):
             self.assertEqual(self.expect(PASS, *arguments).stderr, "")
             seen = self.on_a_terminal(PASS, *arguments)
             self.assertRegex(seen, r"\[#* *\] +\d+ % ETA ")
@@ -700,8 +743,31 @@ class Compare(CliTest):
     def test_other_contracts_and_other_inputs_are_2(self):
         self.expect_bad("compare", self.file("sound"), self.file("other_contract"),
                         says=["sound.h5", "other_contract.h5", "index_k_floor", "1e-4", "2e-4"])
-        self.expect_bad("compare", self.file("sound"), self.file("other_input"),
-                        says=["index_weights_folded", "[1, 1]"])
+
+    def test_every_input_that_differs_is_told_in_every_format(self):
+        arguments = ("compare", self.file("other_input"), self.file("sound"))
+        done = self.expect(BAD_INPUT, *arguments)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        for name, at in (("block_table", "[0, 1]"), ("index_weights_folded", "[1, 1]")):
+            self.assertIn(f"/steps/0/index_logits_decode/inputs/{name} {at}: found 0x", done.stderr)
+            self.assertIn(f"inputs/{name}", done.stdout)
+        self.assertIn("reason: inputs differ: found 0x", done.stdout)
+        self.assertIn("3 passed", done.stdout, "other operations are compared")
+        report = self.report(BAD_INPUT, *arguments)
+        self.assertEqual([line["tensor"] for line in report["operations"] if line["verdict"] == "error"],
+                         ["inputs/block_table", "inputs/index_weights_folded"])
+        self.assertNotIn("logits", [line["tensor"] for line in report["operations"]])
+        markdown = self.expect(BAD_INPUT, *arguments, "--format", "md").stdout
+        self.assertIn("| inputs/block\\_table | recorded/recorded |", markdown)
+        self.assertIn("error: inputs differ: found 0x", markdown)
+        junit = self.expect(BAD_INPUT, *arguments, "--format", "junit").stdout
+        self.assertIn("inputs differ: found 0x", junit)
+
+    def test_a_program_is_told_why_a_file_is_bad(self):
+        for form, says in (("md", "- error: "), ("json", '"reason": "'), ("junit", '<error type="error"')):
+            done = self.expect(BAD_INPUT, "replay", self.file("bad_slot"), "--format", form)
+            self.assertIn(says, done.stdout)
+            self.assertIn("slot_mapping", done.stdout.replace("\\", ""))
 
 
 class CompareTensors(CliTest):
@@ -893,7 +959,13 @@ class Bisect(CliTest):
         self.assertIn("first tensor that parts: index_cache_gather, step 0: k_scale, by itself", done.stdout)
         self.assertRegex(done.stdout, r"wrong.h5 is WRONG, .*sound.h5 is right")
         found = self.bisection(MISMATCH, self.file("other_input"), "--against", self.file("sound"))
-        self.assertEqual([p["cause"] for p in found["partings"]], ["given"])
+        self.assertEqual([(p["tensor"], p["cause"]) for p in found["partings"]],
+                         [("block_table", "given"), ("index_weights_folded", "given")])
+        done = self.expect(MISMATCH, "bisect", self.file("stale_input"), "--against", self.file("fresh_input"))
+        self.assertRegex(done.stdout, r"first tensor that parts: index_logits_decode, step 0: index_cache, inputs differ: "
+                                      r"not what index_cache_write made in .*stale_input.h5")
+        found = self.bisection(MISMATCH, self.file("stale_input"), "--against", self.file("fresh_input"))
+        self.assertEqual([(p["cause"], p["maker"]) for p in found["partings"]], [("stale", "index_cache_write")])
         self.expect_bad("bisect", self.file("sound"), "--against", self.file("other_contract"),
                         says=["other_contract.h5", "index_k_floor", "1e-4", "2e-4"])
 
@@ -941,6 +1013,22 @@ class Bisect(CliTest):
         self.assertIn("4 failures are waived, not passed", done.stderr)
         self.assertIn("verdict: waived", done.stdout)
         self.assertEqual(len(self.bisection(PASS, self.file("wrong"), "--waivers", waivers)["waived"]), 4)
+
+    def test_an_interrupt_is_130_and_leaves_a_partial_report(self):
+        # Right, and seconds of work for host lanes.
+        attention = pathlib.Path(SCHEMA).parent.parent / "golden/data/kernel_mla_decode_h64.h5"
+        output = self.folder / "bisection.json"
+        process = subprocess.Popen([DSAKIT, "bisect", str(attention), "--format", "json", "-o", str(output),
+                                    "--threads", "1"], stderr=subprocess.PIPE)
+        time.sleep(0.5)
+        self.assertIsNone(process.poll(), "ended before it could be interrupted")
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(timeout=60), INTERRUPTED)
+        process.communicate()
+        found = json.loads(output.read_text())
+        jsonschema.validate(found, json.loads(pathlib.Path(SCHEMA).with_name("bisect.schema.json").read_text()),
+                            jsonschema.Draft202012Validator)
+        self.assertTrue(found["partial"])
 
     def test_bad_input_is_2_no_device_is_77_a_refusing_kernel_is_3(self):
         self.expect_bad("bisect", self.folder / "none.h5", says=["none.h5"])
@@ -1034,15 +1122,14 @@ class Shrink(CliTest):
     def test_an_interrupt_is_130_and_leaves_nothing(self):
         # Right, and seconds of work for host lanes.
         attention = pathlib.Path(SCHEMA).parent.parent / "golden/data/kernel_mla_decode_h64.h5"
-        for arguments in (["shrink", attention, "-o", self.small(), "--operation", "sparse_attention", "--threads", "1"],
-                          ["bisect", attention, "-o", self.small(), "--threads", "1"]):
-            process = subprocess.Popen([DSAKIT, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            time.sleep(0.5)
-            self.assertIsNone(process.poll(), "ended before it could be interrupted")
-            process.send_signal(signal.SIGINT)
-            self.assertEqual(process.wait(timeout=60), INTERRUPTED)
-            process.communicate()
-            self.assertEqual([p.name for p in self.folder.iterdir() if "small" in p.name], [])
+        arguments = ["shrink", attention, "-o", self.small(), "--operation", "sparse_attention", "--threads", "1"]
+        process = subprocess.Popen([DSAKIT, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(0.5)
+        self.assertIsNone(process.poll(), "ended before it could be interrupted")
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(timeout=60), INTERRUPTED)
+        process.communicate()
+        self.assertEqual([p.name for p in self.folder.iterdir() if "small" in p.name], [])
 
     def test_a_folder_that_is_not_there_is_2_and_leaves_nothing(self):
         self.expect_bad("shrink", self.file("wrong"), "-o", self.folder / "none" / "small.h5",

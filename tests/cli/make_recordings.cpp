@@ -60,7 +60,19 @@ int main(int argc, char** argv) {
 
   TinyRecording other_input = sound;
   other_input.input("index_logits_decode", "index_weights_folded").as<float>()[4] *= 2;
+  other_input.input("index_logits_decode", "block_table").as<std::int32_t>()[1] ^= 1;
   other_input.write(folder + "other_input.h5");
+
+  // Decode that reads the cache as it was before this step's writes, and as it is after them.
+  TinyRecording fresh_input = sound;
+  for (const char* operation : {"index_cache_gather", "index_logits_decode"})
+    fresh_input.input(operation, "index_cache") =
+        fresh_input.output("index_cache_write", "index_cache");
+  fresh_input.write(folder + "fresh_input.h5");
+  TinyRecording stale_input = fresh_input;
+  stale_input.input("index_logits_decode", "index_cache") =
+      stale_input.input("index_cache_write", "index_cache");
+  stale_input.write(folder + "stale_input.h5");
 
   TinyRecording bad_slot = sound;
   bad_slot.input("index_cache_write", "slot_mapping").as<std::int64_t>()[1] = 8;

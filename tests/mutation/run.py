@@ -172,6 +172,7 @@ def table(source):
              "no pattern fits, and replay must give no hint; empty: not looked at.", "",
              "| fault | operation | hint | case |", "|---|---|---|---|"]
     lines += [f"| {f.name}: {f.why} | `{f.operation}` | {f.hint} | {f.case} |" for f in faults]
+    lines += ["", (source / "tests/mutation/full_run.txt").read_text().strip()]
     named = sum(f.hint not in ("", "none") for f in faults)
     lines += ["", f"{len(faults)} faults, {named} with a hint. Each hint has planted faults in recordings, too, in "
               "`tests/unit/harness/*hints*_test.cpp`:", "recordings with sound checksums and wrong outputs.", "",

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "bench_sampler.hpp"
+#include "complain.hpp"
 #include "device_options.hpp"
 #include "exit_codes.hpp"
 #include "interrupt.hpp"
@@ -114,7 +115,7 @@ int finish_bench(BenchVerb& o) {
   Status status = report.status();
   if (report) status = print_report(contents(o, *report), o.report);
   if (!status) {
-    std::fprintf(stderr, "dsakit: %s\n", status.what().c_str());
+    complain(status.what());
     return exit_code(status.code());
   }
   return report->exit_code();

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "complain.hpp"
 #include "exit_codes.hpp"
 #include "run_report.hpp"
 #include "verbs.hpp"
@@ -112,7 +113,7 @@ int finish_diff(const DiffVerb& o) {
                           o.report);
   }
   if (!status) {
-    std::fprintf(stderr, "dsakit: %s\n", status.what().c_str());
+    complain(status.what());
     return exit_code(status.code());
   }
   return diff->exit_code();

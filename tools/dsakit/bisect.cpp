@@ -7,8 +7,11 @@
 #include <cstdio>
 #include <memory>
 
+#include "complain.hpp"
 #include "device_options.hpp"
 #include "exit_codes.hpp"
+#include "interrupt.hpp"
+#include "progress_bar.hpp"
 #include "run_report.hpp"
 #include "verbs.hpp"
 
@@ -39,6 +42,9 @@ Result<harness::Bisection> run_bisect(BisectArguments& o) {
   const int threads = o.report.threads > 0 ? o.report.threads : tbb::info::default_concurrency();
   const tbb::global_control limit(tbb::global_control::max_allowed_parallelism,
                                   static_cast<std::size_t>(threads));
+  o.bisect.interrupted = &catch_interrupt();
+  ProgressBar bar;
+  o.bisect.progress = bar.progress();
   auto bisection = harness::bisect(o.bisect, *rules);
   if (bisection) bisection->environment.threads = threads;
   return bisection;
@@ -52,18 +58,19 @@ std::string contents_of(const harness::Bisection& found, const std::string& form
 }
 
 int fail(const Status& status) {
-  std::fprintf(stderr, "dsakit bisect: %s\n", status.what().c_str());
+  complain(status.what(), "bisect");
   return exit_code(status.code());
 }
 
 int say_bisection(const Result<harness::Bisection>& bisection, const BisectArguments& o) {
   if (!bisection) return fail(bisection.status());
-  const bool nothing = bisection->verdict == harness::Verdict::skipped;
+  const bool nothing = bisection->verdict == harness::Verdict::skipped && !bisection->partial;
   if (!nothing || o.report.format != "text") // a program still asks why
     if (const Status written = print_report(contents_of(*bisection, o.report.format), o.report);
         !written)
       return fail(written);
   say_waived(bisection->waived());
+  if (bisection->partial) return kExitInterrupted;
   switch (bisection->verdict) {
   case harness::Verdict::skipped:
     fail(bad_input(o.bisect.file + ": " + bisection->reason));

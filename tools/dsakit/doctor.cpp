@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "complain.hpp"
 #include "dsakit/harness/environment.hpp"
 #include "dsakit/optimized/code_objects.hpp"
 #include "dsakit/optimized/configuration.hpp"
@@ -143,7 +144,7 @@ int run_selftest(optimized::Device& device) {
 
 int run_doctor(const DoctorArguments& options) {
   if (const Status status = examine(); !status) {
-    std::fprintf(stderr, "dsakit doctor: %s\n", status.what().c_str());
+    complain(status.what(), "doctor");
     return exit_code(status.code());
   }
   int code = kExitPass;

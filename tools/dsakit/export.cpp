@@ -2,7 +2,9 @@
 #include <cstdio>
 #include <memory>
 
+#include "complain.hpp"
 #include "dsakit/harness/export.hpp"
+#include "dsakit/harness/text.hpp"
 #include "exit_codes.hpp"
 #include "verbs.hpp"
 
@@ -23,11 +25,11 @@ Result<std::string> write(const harness::ExportTensorOptions& options) {
 int run_export(const harness::ExportTensorOptions& options) {
   const auto written = write(options);
   if (!written) {
-    std::fprintf(stderr, "dsakit export: %s\n", written.status().what().c_str());
+    complain(written.status().what(), "export");
     return exit_code(written.status().code());
   }
-  std::printf("wrote %s%s%s\n", options.output.c_str(), written->empty() ? "" : ": ",
-              written->c_str());
+  std::printf("wrote %s%s%s\n", harness::escaped(options.output).c_str(),
+              written->empty() ? "" : ": ", harness::escaped(*written).c_str());
   return kExitPass;
 }
 

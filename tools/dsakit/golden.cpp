@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "complain.hpp"
 #include "device_options.hpp"
 #include "dsakit/harness/golden.hpp"
 #include "dsakit/harness/replay.hpp"
@@ -22,7 +23,7 @@ struct GoldenArguments {
 };
 
 int failed(const Status& status) {
-  std::fprintf(stderr, "dsakit golden: %s\n", status.what().c_str());
+  complain(status.what(), "golden");
   return exit_code(status.code());
 }
 
@@ -37,11 +38,11 @@ int replay(const std::vector<std::string>& files) {
   if (!report) return failed(report.status());
   for (const harness::ReportFile& file : report->files)
     if (file.bad_input)
-      std::fprintf(stderr, "dsakit golden: %s\n", file.reason.c_str());
+      complain(file.reason, "golden");
     else if (file.verdict != harness::Verdict::pass)
-      std::fprintf(stderr, "dsakit golden: %s: %s, want pass (dsakit replay %s says more)\n",
-                   file.file.c_str(), std::string(harness::name(file.verdict)).c_str(),
-                   harness::shell_word(file.file).c_str());
+      complain(file.file + ": " + std::string(harness::name(file.verdict)) +
+                   ", want pass (dsakit replay " + harness::shell_word(file.file) + " says more)",
+               "golden");
   return exit_code_of(*report);
 }
 

@@ -2,7 +2,9 @@
 #include <cstdio>
 #include <memory>
 
+#include "complain.hpp"
 #include "dsakit/harness/import.hpp"
+#include "dsakit/harness/text.hpp"
 #include "exit_codes.hpp"
 #include "verbs.hpp"
 
@@ -11,7 +13,7 @@ namespace {
 std::string joined(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names)
-    text += (text.empty() ? "" : ", ") + name;
+    text += (text.empty() ? "" : ", ") + dsakit::harness::escaped(name);
   return text;
 }
 
@@ -41,13 +43,13 @@ dsakit::Status parse_contract(ImportArguments& arguments) {
 
 int run_import(ImportArguments& arguments) {
   const auto report = [](const dsakit::Status& status) {
-    std::fprintf(stderr, "dsakit import: %s\n", status.what().c_str());
+    complain(status.what(), "import");
     return exit_code(status.code());
   };
   if (auto parsed = parse_contract(arguments); !parsed) return report(parsed);
   auto summary = dsakit::harness::import_safetensors(arguments.options);
   if (!summary) return report(summary.status());
-  std::printf("wrote %s\n", arguments.options.output.c_str());
+  std::printf("wrote %s\n", dsakit::harness::escaped(arguments.options.output).c_str());
   if (!summary->assumed.empty())
     std::printf("assumed from %s: %s\n", arguments.options.contract_preset.c_str(),
                 joined(summary->assumed).c_str());

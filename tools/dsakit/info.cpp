@@ -5,6 +5,7 @@
 #include <memory>
 #include <sstream>
 
+#include "complain.hpp"
 #include "dsakit/harness/recording.hpp"
 #include "dsakit/harness/text.hpp"
 #include "exit_codes.hpp"
@@ -71,7 +72,7 @@ void append(std::vector<std::string>& words, const std::vector<TensorInfo>& tens
 
 void print_recording(const RecordingReader& reader) {
   std::error_code ignored;
-  std::printf("%s: %s, %ju bytes\n", reader.path().c_str(),
+  std::printf("%s: %s, %ju bytes\n", escaped(reader.path()).c_str(),
               std::string(dsakit::harness::kRecordingFormat).c_str(),
               static_cast<std::uintmax_t>(std::filesystem::file_size(reader.path(), ignored)));
   if (reader.level() != "full") print_wrapped("level", {reader.level() + ", without values"});
@@ -114,7 +115,7 @@ int run_info(const std::vector<std::string>& files) {
       print_recording(*reader);
       continue;
     }
-    std::fprintf(stderr, "dsakit info: %s\n", reader.status().what().c_str());
+    complain(reader.status().what(), "info");
     worst = exit_code(reader.status().code());
   }
   return worst;

@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include "complain.hpp"
 #include "dsakit/harness/environment.hpp"
 #include "dsakit/harness/output.hpp"
 #include "exit_codes.hpp"
@@ -25,7 +26,7 @@ int say(const CLI::App& app, const CLI::ParseError& error) {
   std::string what = error.what();
   if (const auto rest = app.remaining(); app.get_subcommands().empty() && !rest.empty())
     what = "found " + rest.front() + ", want a verb";
-  std::fprintf(stderr, "dsakit: %s (--help lists what there is)\n", what.c_str());
+  complain(what + " (--help lists what there is)");
   return kExitBadInput;
 }
 
@@ -56,7 +57,7 @@ int run(int argc, char** argv) {
     return say(app, error);
   }
   if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && code == kExitPass) {
-    std::fprintf(stderr, "dsakit: standard output: not everything could be written\n");
+    complain("standard output: not everything could be written");
     return kExitBadInput;
   }
   return code;
@@ -71,7 +72,7 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "dsakit: %s\n", error.what());
+    complain(error.what());
     return kExitBadInput;
   }
 }

@@ -2,8 +2,10 @@
 #include <cstdio>
 #include <memory>
 
+#include "complain.hpp"
 #include "dsakit/harness/model_config.hpp"
 #include "dsakit/harness/record.hpp"
+#include "dsakit/harness/text.hpp"
 #include "exit_codes.hpp"
 #include "progress_bar.hpp"
 #include "verbs.hpp"
@@ -41,12 +43,12 @@ int run_record(dsakit::harness::RecordOptions& options) {
     return dsakit::harness::record(options, bar.progress());
   }();
   if (!notes) {
-    std::fprintf(stderr, "dsakit record: %s\n", notes.status().what().c_str());
+    complain(notes.status().what(), "record");
     return exit_code(notes.status().code());
   }
   for (const std::string& note : *notes)
-    std::fprintf(stderr, "dsakit record: note: %s\n", note.c_str());
-  std::printf("wrote %s\n", options.output.c_str());
+    complain("note: " + note, "record");
+  std::printf("wrote %s\n", dsakit::harness::escaped(options.output).c_str());
   return kExitPass;
 }
 

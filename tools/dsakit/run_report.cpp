@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "complain.hpp"
 #include "dsakit/harness/output.hpp"
 #include "exit_codes.hpp"
 
@@ -15,10 +16,6 @@ namespace {
 
 using dsakit::Status;
 using namespace dsakit::harness;
-
-void complain(const std::string& what) {
-  std::fprintf(stderr, "dsakit: %s\n", what.c_str());
-}
 
 std::string contents_of(const Report& report, const ReportOptions& options, bool colour) {
   if (options.format == "json") return to_json(report);
@@ -103,9 +100,8 @@ int finish(const dsakit::Result<Report>& report, const ReportOptions& options) {
     return exit_code(report.status().code());
   }
   const int code = exit_code_of(*report);
-  // A file that cannot be read is one line on stderr. Where nothing ran a program still asks why.
-  const bool nothing = code == kExitNothingRan && options.format != "text";
-  if (!report->lines.empty() || report->partial || nothing)
+  // A file that cannot be read is one line on stderr. A program still asks why.
+  if (!report->lines.empty() || report->partial || options.format != "text")
     if (const Status status = print(*report, options); !status) {
       complain(status.what());
       return exit_code(status.code());

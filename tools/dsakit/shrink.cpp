@@ -10,7 +10,9 @@
 #include <limits>
 #include <memory>
 
+#include "complain.hpp"
 #include "device_options.hpp"
+#include "dsakit/harness/text.hpp"
 #include "exit_codes.hpp"
 #include "rule_options.hpp"
 #include "verbs.hpp"
@@ -66,26 +68,26 @@ Result<harness::Shrunk> run_shrink(ShrinkArguments& o) {
 
 int say_shrunk(const Result<harness::Shrunk>& shrunk, const ShrinkArguments& o) {
   if (!shrunk) {
-    std::fprintf(stderr, "dsakit shrink: %s\n", shrunk.status().what().c_str());
+    complain(shrunk.status().what(), "shrink");
     return exit_code(shrunk.status().code());
   }
   if (!shrunk->not_written.empty()) {
-    std::fprintf(stderr, "dsakit shrink: %s: %s; nothing was written\n", o.shrink.input.c_str(),
-                 shrunk->not_written.c_str());
+    complain(o.shrink.input + ": " + shrunk->not_written + "; nothing was written", "shrink");
     return kExitInconclusive;
   }
   std::printf("%s step %lld %s: %s against %s %s\n", o.shrink.operation.c_str(),
-              static_cast<long long>(shrunk->step), shrunk->tensor.c_str(), shrunk->subject.c_str(),
-              shrunk->against.c_str(), shrunk->reason.empty() ? "fails" : shrunk->reason.c_str());
+              static_cast<long long>(shrunk->step), harness::escaped(shrunk->tensor).c_str(),
+              shrunk->subject.c_str(), shrunk->against.c_str(),
+              shrunk->reason.empty() ? "fails" : harness::escaped(shrunk->reason).c_str());
   for (const auto& extent : shrunk->extents)
     std::printf("  %s: %lld of %lld\n", extent.name.c_str(), static_cast<long long>(extent.to),
                 static_cast<long long>(extent.from));
   if (shrunk->seed)
     std::printf("  values: scrambled with --seed %llu\n",
                 static_cast<unsigned long long>(*shrunk->seed));
-  std::printf("wrote %s: tensors of %s instead of %s, after %lld trials\n", o.shrink.output.c_str(),
-              in_bytes(shrunk->bytes_after).c_str(), in_bytes(shrunk->bytes_before).c_str(),
-              static_cast<long long>(shrunk->trials));
+  std::printf("wrote %s: tensors of %s instead of %s, after %lld trials\n",
+              harness::escaped(o.shrink.output).c_str(), in_bytes(shrunk->bytes_after).c_str(),
+              in_bytes(shrunk->bytes_before).c_str(), static_cast<long long>(shrunk->trials));
   std::printf("reproduce: %s\n", shrunk->reproduce.c_str());
   return kExitPass;
 }

@@ -7,10 +7,12 @@
 #include <regex>
 #include <thread>
 
+#include "complain.hpp"
 #include "device_options.hpp"
 #include "dsakit/harness/kernel_library.hpp"
 #include "dsakit/harness/report.hpp"
 #include "dsakit/harness/sweep.hpp"
+#include "dsakit/harness/text.hpp"
 #include "exit_codes.hpp"
 #include "interrupt.hpp"
 #include "progress_bar.hpp"
@@ -39,7 +41,7 @@ struct SweepFiles {
 };
 
 int sweep_failed(const Status& status) {
-  std::fprintf(stderr, "dsakit sweep: %s\n", status.what().c_str());
+  complain(status.what(), "sweep");
   return exit_code(status.code());
 }
 
@@ -80,7 +82,7 @@ std::vector<std::string> bench_command(const SweepVerb& verb) {
 
 int say_swept(const harness::SweepSummary& summary, const SweepVerb& verb) {
   for (const harness::SweepBest& best : summary.best) {
-    std::printf("%s: ", best.problem.c_str());
+    std::printf("%s: ", harness::escaped(best.problem).c_str());
     if (!best.configuration.empty())
       std::printf("%s, ", optimized::configuration_text(best.configuration).c_str());
     std::printf("%.1f us", best.median_us);
@@ -141,7 +143,8 @@ int run_sweep(SweepVerb& verb) {
 int run_merge(const SweepFiles& files) {
   const auto lines = harness::merge_sweeps(files.inputs, files.output);
   if (!lines) return sweep_failed(lines.status());
-  std::printf("%s: %lld candidates\n", files.output.c_str(), static_cast<long long>(*lines));
+  std::printf("%s: %lld candidates\n", harness::escaped(files.output).c_str(),
+              static_cast<long long>(*lines));
   return kExitPass;
 }
 
@@ -151,12 +154,13 @@ int run_apply(const SweepFiles& files) {
   if (!verdicts) return sweep_failed(verdicts.status());
   for (const harness::SweepVerdict& v : *verdicts) {
     std::printf("%s %s %s, %s: ", v.kept ? "kept    " : "not kept", v.choice.operation.c_str(),
-                v.choice.problem_class.c_str(), v.choice.device.c_str());
+                harness::escaped(v.choice.problem_class).c_str(),
+                harness::escaped(v.choice.device).c_str());
     if (!v.choice.configuration.empty())
       std::printf("%s, %.1f us, default %.1f us",
                   optimized::configuration_text(v.choice.configuration).c_str(), v.median_us,
                   v.default_us);
-    std::printf("%s%s\n", v.why_not.empty() ? "" : ": ", v.why_not.c_str());
+    std::printf("%s%s\n", v.why_not.empty() ? "" : ": ", harness::escaped(v.why_not).c_str());
   }
   std::printf("to use it: DSAKIT_TUNED=%s\n", harness::shell_word(files.output).c_str());
   return kExitPass;

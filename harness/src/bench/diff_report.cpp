@@ -5,6 +5,7 @@
 
 #include "../report/format.hpp"
 #include "dsakit/harness/bench_diff.hpp"
+#include "dsakit/harness/text.hpp"
 #include "report_json.hpp"
 
 namespace dsakit::harness {
@@ -37,13 +38,13 @@ std::vector<std::string> cells_of(const DiffRow& row) {
   std::vector<std::string> remarks = row.changed;
   if (!row.note.empty()) remarks.insert(remarks.begin(), row.note);
   return {std::string(name(row.change)),
-          row.key,
-          row.what,
+          escaped(row.key),
+          escaped(row.what),
           duration(middle(row.base.samples)),
           duration(middle(row.now.samples)),
           percent_change(row.ratio),
           interval_text(row),
-          remarks_text(remarks)};
+          escaped(remarks_text(remarks))};
 }
 
 const std::vector<std::string> kHeader = {"verdict", "row",    "times",    "base",
@@ -78,13 +79,15 @@ std::vector<std::string> remarks_of(const BenchDiff& diff) {
     lines.push_back("in NEW alone: " + key);
   if (!diff.rerun && count_of(diff, BenchChange::slower) > 0)
     lines.emplace_back("SLOWER stands for one run: --rerun CMD says whether it repeats");
+  for (std::string& line : lines)
+    line = escaped(line);
   return lines;
 }
 
 } // namespace
 
 std::string to_text(const BenchDiff& diff, bool colour) {
-  std::string text = "dsakit bench-diff " + diff.base + " " + diff.now + "\n";
+  std::string text = "dsakit bench-diff " + escaped(diff.base) + " " + escaped(diff.now) + "\n";
   std::vector<std::vector<std::string>> lines = {kHeader};
   for (const DiffRow& row : diff.rows)
     lines.push_back(cells_of(row));

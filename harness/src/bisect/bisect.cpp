@@ -116,7 +116,9 @@ Result<std::optional<WrongRows>> find_rows(const BisectOptions& options, Rules& 
   return none;
 }
 
-ReplayOptions replay_options(const BisectOptions& options, ReplayMode mode) {
+/// `begin`, `share`: of the bisection's progress.
+ReplayOptions replay_options(const BisectOptions& options, ReplayMode mode, double begin,
+                             double share) {
   ReplayOptions replay;
   replay.paths = {options.file};
   replay.device = options.device;
@@ -126,6 +128,11 @@ ReplayOptions replay_options(const BisectOptions& options, ReplayMode mode) {
   replay.kernel_library = options.kernel_library;
   replay.repeat = options.repeat;
   replay.mode = mode;
+  replay.interrupted = options.interrupted;
+  if (options.progress)
+    replay.progress = [&options, begin, share](double done, const std::string& what) {
+      options.progress(begin + share * done, what);
+    };
   return replay;
 }
 
@@ -157,7 +164,7 @@ void take_lines(const Report& fed, Bisection& result) {
 }
 
 Result<Bisection> judge_file(const BisectOptions& options, Rules& rules) {
-  const auto fed = replay(replay_options(options, ReplayMode::fed), rules);
+  const auto fed = replay(replay_options(options, ReplayMode::fed, 0, 0.5), rules);
   DSAKIT_TRY(fed);
   if (fed->files[0].bad_input) return bad_input(fed->files[0].reason);
   Bisection result;
@@ -168,21 +175,25 @@ Result<Bisection> judge_file(const BisectOptions& options, Rules& rules) {
   result.verdict = fed->verdict();
   result.reason = fed->files[0].reason;
   result.operations = fed->summary().operations;
+  result.partial = fed->partial;
 
   take_lines(*fed, result);
-  if (result.first) {
+  if (result.first && !result.partial) {
     auto rows = find_rows(options, rules, *result.first);
     DSAKIT_TRY(rows);
     result.rows = *rows;
+  }
+  if (result.first) {
     result.reproduce = result.first->reproduce;
     // shrink takes no whole layer, and what no kernel takes does not fail.
     if (find_adapter(result.first->operation) && is_wrong(*result.first))
       result.next =
           next_command(result.environment, options, options.file, result.first->operation);
   }
-  if (has_chain(*fed)) {
-    const auto chained = replay(replay_options(options, ReplayMode::chained), rules);
+  if (has_chain(*fed) && !result.partial) {
+    const auto chained = replay(replay_options(options, ReplayMode::chained, 0.5, 0.5), rules);
     DSAKIT_TRY(chained);
+    result.partial = chained->partial;
     result.growth = growth_of(*fed, *chained);
   }
   result.warnings = rules.unused();
@@ -192,7 +203,7 @@ Result<Bisection> judge_file(const BisectOptions& options, Rules& rules) {
 } // namespace
 
 std::string_view name(Parting::Cause cause) {
-  constexpr std::string_view kNames[] = {"given", "itself", "inputs"};
+  constexpr std::string_view kNames[] = {"given", "stale", "itself", "inputs"};
   return kNames[static_cast<std::size_t>(cause)];
 }
 

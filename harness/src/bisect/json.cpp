@@ -52,6 +52,7 @@ Json parting_json(const Parting& parting) {
   object["first_at"] = parting.first_at.empty() ? Json(nullptr) : Json(parting.first_at);
   set_key(object, "got", parting.got);
   set_key(object, "want", parting.want);
+  object["maker"] = text_or_null(parting.maker);
   set_key(object, "got_right", parting.got_right);
   set_key(object, "want_right", parting.want_right);
   object["gate"] = parting.gate;
@@ -68,6 +69,7 @@ std::string to_json(const Bisection& bisection) {
   document["against"] = text_or_null(bisection.against);
   document["verdict"] = name(bisection.verdict);
   document["reason"] = text_or_null(bisection.reason);
+  document["partial"] = bisection.partial;
   document["device"] = text_or_null(bisection.device);
   document["host_arch"] = text_or_null(bisection.host_arch);
   document["environment"] = environment_json(bisection.environment);

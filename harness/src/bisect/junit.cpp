@@ -32,6 +32,7 @@ ReportLine line_of_parting(const Parting& parting, const Bisection& b) {
 std::string to_junit(const Bisection& b) {
   Report report;
   report.verb = "bisect";
+  report.partial = b.partial;
   report.files = {{b.file, b.verdict, false, b.reason, {}, {}}};
   for (const JudgedOperation& judged : b.judged) {
     const std::size_t before = report.lines.size();

@@ -67,8 +67,10 @@ std::string growth_table(const Bisection& b) {
 
 } // namespace
 
-std::string to_markdown(const Bisection& b) {
-  std::string text = "### dsakit bisect: " + markdown::shown(b.verdict) + "\n\n" +
+std::string to_markdown(const Bisection& original) {
+  const Bisection b = printable(original);
+  std::string text = "### dsakit bisect: " + markdown::shown(b.verdict) +
+                     (b.partial ? " (PARTIAL: interrupted)" : "") + "\n\n" +
                      plural(b.operations, "operation") + "; " + markdown::cell(asked(b)) + "\n";
   if (!b.reason.empty()) text += "\n" + markdown::cell(b.reason) + "\n";
   text += wrong_table(b) + first_in_full(b) + partings_table(b) + growth_table(b);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
 
 #include "../replay/command.hpp"
 #include "../replay/judge.hpp"
@@ -10,17 +9,13 @@
 #include "../replay/overrides.hpp"
 #include "../replay/tie_band.hpp"
 #include "dsakit/harness/operations.hpp"
+#include "makers.hpp"
 
 namespace dsakit::harness {
 namespace {
 
 std::string form(const Tensor& tensor) {
   return to_string(tensor.shape) + " of " + std::string(name(tensor.dtype));
-}
-
-/// The output that an input may be: k_pe is a part of qkv_a.
-std::string maker_of(const std::string& input) {
-  return input == "k_pe" ? "qkv_a" : input;
 }
 
 class Part {
@@ -37,8 +32,15 @@ public:
     result_.against = options_.against;
     result_.environment = capture_environment();
     std::int64_t step = -1;
-    for (const OperationId& id : got_.operations()) {
-      if (id.step != step) made_.clear(); // what a step before made is given to this one
+    const std::vector<OperationId>& operations = got_.operations();
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+      const OperationId& id = operations[i];
+      result_.partial = options_.interrupted && *options_.interrupted;
+      if (result_.partial) break;
+      if (options_.progress)
+        options_.progress(static_cast<double>(i) / static_cast<double>(operations.size()),
+                          id.operation);
+      if (id.step != step) makers_.clear();
       step = id.step;
       if (find_adapter(id.operation) && has(want_, id)) DSAKIT_TRY(compare(id));
     }
@@ -78,15 +80,21 @@ private:
     DSAKIT_TRY(want);
     ++result_.operations;
     const std::size_t partings = result_.partings.size();
-    for (const auto& [name, tensor] : got->inputs)
-      if (const auto other = want->inputs.find(name); other != want->inputs.end())
-        DSAKIT_TRY(compare_input(id, name, tensor.tensor, other->second.tensor));
+    for (const auto& [name, tensor] : got->inputs) {
+      const auto other = want->inputs.find(name);
+      if (other == want->inputs.end())
+        return differ(object_path(id, Side::inputs, name), "the tensor", "none");
+      DSAKIT_TRY(compare_input(id, name, tensor.tensor, other->second.tensor));
+    }
+    for (const auto& [name, tensor] : want->inputs)
+      if (!got->inputs.contains(name))
+        return differ(object_path(id, Side::inputs, name), "none", "the tensor");
     for (const auto& [name, tensor] : got->outputs) {
-      made_.insert(output_of(name, tensor.attributes));
       if (!want->outputs.contains(name)) continue;
       waived(id.operation, name, Verdict::pass); // a waiver that meets no failure can go
       DSAKIT_TRY(compare_output(id, contract, name, *got, *want));
     }
+    makers_.note(id);
     Verdict verdict = Verdict::pass;
     for (std::size_t i = partings; i < result_.partings.size(); ++i)
       if (verdict != Verdict::fail)
@@ -101,24 +109,38 @@ private:
     return differ(object_path(id, side, name), form(got), form(want));
   }
 
-  /// What an operation before made was judged as its output.
+  /// An input that is what an operation before it made was judged as its output.
   Status compare_input(const OperationId& id, const std::string& name, const Tensor& got,
                        const Tensor& want) {
     DSAKIT_TRY(same_form(id, Side::inputs, name, got, want));
-    if (got.bytes == want.bytes || made_.contains(maker_of(name))) return {};
+    if (got.bytes == want.bytes) return {};
+    const auto origin = makers_.origin(name, got, want);
+    DSAKIT_TRY(origin);
     Parting parting{id.step, id.operation, name, Parting::Cause::given, got.elements()};
     parting.gate = harness::name(Gate::exact);
+    if (origin->got != origin->want) {
+      parting.cause = Parting::Cause::stale;
+      parting.maker = origin->operation;
+      parting.got_right = origin->got;
+      parting.want_right = origin->want;
+    }
+    const auto explained = [&](std::ptrdiff_t at) {
+      return std::any_of(origin->explained.begin(), origin->explained.end(),
+                         [&](const auto& part) { return at >= part.first && at < part.second; });
+    };
     const std::size_t size = size_of(got.dtype);
     for (std::int64_t i = 0; i < got.elements(); ++i) {
       const std::size_t at = static_cast<std::size_t>(i) * size;
-      if (std::memcmp(got.bytes.data() + at, want.bytes.data() + at, size) == 0) continue;
+      if (std::memcmp(got.bytes.data() + at, want.bytes.data() + at, size) == 0 ||
+          explained(static_cast<std::ptrdiff_t>(at)))
+        continue;
       if (parting.mismatches++ == 0) {
         parting.first_at = coordinates(got.shape, i);
         parting.got = Sample{element(got, i), hex(got, i)};
         parting.want = Sample{element(want, i), hex(want, i)};
       }
     }
-    result_.partings.push_back(std::move(parting));
+    if (parting.mismatches > 0) result_.partings.push_back(std::move(parting));
     return {};
   }
 
@@ -231,7 +253,8 @@ private:
     // The file to look at: the first that the reference contradicts.
     const auto made =
         std::find_if(result_.partings.begin(), result_.partings.end(), [](const Parting& p) {
-          return p.waived.empty() && (!p.got_right.value_or(true) || !p.want_right.value_or(true));
+          return p.waived.empty() && p.cause != Parting::Cause::stale &&
+                 (!p.got_right.value_or(true) || !p.want_right.value_or(true));
         });
     if (made == result_.partings.end()) return;
     const std::string& wrong = *made->got_right ? options_.against : options_.file;
@@ -245,7 +268,7 @@ private:
   Overrides overrides_;
   RecordingReader got_;
   RecordingReader want_;
-  std::set<std::string> made_; ///< outputs of the operations so far
+  Makers makers_{got_, want_};
   Bisection result_;
 };
 

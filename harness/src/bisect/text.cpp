@@ -78,12 +78,15 @@ std::string partings(const Bisection& b) {
   const Parting& first = b.partings.front();
   std::string text =
       "first tensor that parts: " + place(first.step, first.operation, first.tensor) + ", " +
-      waived_or(first, cause_of(first)) + "\n  differs: " + std::to_string(first.mismatches) +
-      " of " + std::to_string(first.elements) + "\n";
+      waived_or(first,
+                first.cause == Parting::Cause::stale ? why_it_parts(first, b) : cause_of(first)) +
+      "\n  differs: " + std::to_string(first.mismatches) + " of " + std::to_string(first.elements) +
+      "\n";
   if (!first.first_at.empty())
     text += "  first " + coordinate(first.first_at) + ": " + sample_or_none(first.got) +
             " against " + sample_or_none(first.want) + "\n";
-  if (first.got_right) text += "  " + why_it_parts(first, b) + "\n";
+  if (first.got_right && first.cause != Parting::Cause::stale)
+    text += "  " + why_it_parts(first, b) + "\n";
   // The first that no input explains matters as much as the first of all.
   const auto itself = std::find_if(b.partings.begin(), b.partings.end(), [](const Parting& p) {
     return p.cause == Parting::Cause::itself && p.waived.empty();
@@ -103,7 +106,8 @@ std::string partings(const Bisection& b) {
 
 } // namespace
 
-std::string to_text(const Bisection& b) {
+std::string to_text(const Bisection& original) {
+  const Bisection b = printable(original);
   std::string text = asked(b) + "\n";
   if (b.first) text += first_wrong(b) + other_operations(b);
   if (!b.partings.empty()) text += partings(b);
@@ -114,6 +118,7 @@ std::string to_text(const Bisection& b) {
   if (!b.next.empty()) text += "next: " + b.next + "\n";
   text +=
       "verdict: " + markdown::shown(b.verdict) + " (" + plural(b.operations, "operation") + ")\n";
+  if (b.partial) text += "PARTIAL: interrupted; the verdict is of what was looked at\n";
   return text;
 }
 

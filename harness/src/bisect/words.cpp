@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "../report/printable.hpp"
+#include "dsakit/harness/text.hpp"
+
 namespace dsakit::harness {
 namespace {
 
@@ -11,10 +14,33 @@ std::string right_or_wrong(const std::optional<bool>& is_right) {
 
 } // namespace
 
+Bisection printable(Bisection b) {
+  for (std::string* text : {&b.file, &b.against, &b.reason, &b.reproduce, &b.next})
+    *text = escaped(*text);
+  for (JudgedOperation& judged : b.judged)
+    judged.reason = escaped(judged.reason);
+  if (b.first) b.first = printable(*b.first);
+  if (b.rows) b.rows->axis = escaped(b.rows->axis);
+  for (auto* lines : {&b.others, &b.waived_lines})
+    for (ReportLine& line : *lines)
+      line = printable(std::move(line));
+  for (Growth& growth : b.growth)
+    growth.tensor = escaped(growth.tensor);
+  for (Parting& parting : b.partings) {
+    parting.tensor = escaped(parting.tensor);
+    parting.waived = escaped(parting.waived);
+  }
+  for (std::string& warning : b.warnings)
+    warning = escaped(warning);
+  return b;
+}
+
 std::string cause_of(const Parting& parting) {
   switch (parting.cause) {
   case Parting::Cause::given:
-    return "the runs were given different inputs";
+    return "inputs differ: no operation of the files made it";
+  case Parting::Cause::stale:
+    return "inputs differ: not what " + parting.maker + " made";
   case Parting::Cause::inputs:
     return "because of its inputs";
   case Parting::Cause::itself:
@@ -25,6 +51,8 @@ std::string cause_of(const Parting& parting) {
 
 std::string why_it_parts(const Parting& parting, const Bisection& b) {
   if (!parting.got_right) return cause_of(parting);
+  if (parting.cause == Parting::Cause::stale)
+    return cause_of(parting) + " in " + (*parting.got_right ? b.against : b.file);
   return cause_of(parting) + "; by the reference, each of its own inputs: " + b.file + " is " +
          right_or_wrong(parting.got_right) + ", " + b.against + " is " +
          right_or_wrong(parting.want_right);

@@ -7,6 +7,8 @@
 
 namespace dsakit::harness {
 
+/// For people: what files and their names hold is escaped.
+Bisection printable(Bisection bisection);
 /// "by itself"; "because of its inputs"
 std::string cause_of(const Parting& parting);
 /// The cause, and which of both files the reference calls wrong.

@@ -1,11 +1,33 @@
 #include "json.hpp"
 
+#include <algorithm>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "../recording/text.hpp"
 
 namespace dsakit::harness {
+namespace {
+
+/// Where the text stops being JSON, and what the parser says of it.
+std::string no_json(const std::string& text, const nlohmann::json::parse_error& error) {
+  const std::size_t bytes = std::min(error.byte > 0 ? error.byte - 1 : 0, text.size());
+  const std::string_view before = std::string_view(text).substr(0, bytes);
+  const auto lines = std::count(before.begin(), before.end(), '\n');
+  const std::size_t start = before.rfind('\n') + 1; // of the line; npos + 1 is 0
+  const std::string_view what = error.what();
+  constexpr std::size_t kLongest = 160; // it may quote what it read
+  constexpr std::string_view kCause = "syntax error ";
+  const std::size_t cause = what.find(kCause);
+  std::string said = cause == std::string_view::npos
+                         ? ""
+                         : ": " + escaped(what.substr(cause + kCause.size(), kLongest));
+  return "line " + std::to_string(lines + 1) + ", column " + std::to_string(bytes - start + 1) +
+         " (byte " + std::to_string(bytes + 1) + "): found no valid JSON, want some" + said;
+}
+
+} // namespace
 
 Result<nlohmann::json> parse_json(const std::string& where, const std::string& text, int depth) {
   using Json = nlohmann::json;
@@ -25,9 +47,16 @@ Result<nlohmann::json> parse_json(const std::string& where, const std::string& t
       problem = "found the key " + in_quotes(value.get<std::string>()) + " twice, want it once";
     return true;
   };
-  Json json = Json::parse(text, check, false);
+  Json json;
+  try {
+    json = Json::parse(text, check);
+  } catch (const Json::parse_error& error) {
+    if (problem.empty()) return bad_input(where + ": " + no_json(text, error));
+  } catch (const Json::exception& error) { // a number beyond double
+    if (problem.empty())
+      return bad_input(where + ": found no valid JSON: " + escaped(error.what()));
+  }
   if (!problem.empty()) return bad_input(where + ": " + problem);
-  if (json.is_discarded()) return bad_input(where + ": found no valid JSON, want some");
   return json;
 }
 

@@ -9,7 +9,8 @@
 
 namespace dsakit::harness {
 
-/// bad_input, one line that begins with `where`, for text that is not JSON, is nested deeper than
+/// bad_input, one line that begins with `where`, for text that is not JSON (with line, column and
+/// byte, from 1 on), is nested deeper than
 /// `depth` objects or arrays, or has an object with the same key twice.
 Result<nlohmann::json> parse_json(const std::string& where, const std::string& text, int depth);
 

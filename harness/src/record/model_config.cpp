@@ -43,14 +43,25 @@ public:
   std::int64_t integer(const char* key) {
     return read<std::int64_t>(key, "a whole number", &Json::is_number_integer);
   }
+  /// A whole number of at least 1.
+  std::int64_t extent(const char* key) {
+    const std::int64_t value = integer(key);
+    if (value < 1) fail(key, "at least 1");
+    return value;
+  }
+  double magnitude(const char* key) {
+    const double value = number(key);
+    if (value < 0) fail(key, "at least 0");
+    return value;
+  }
   double number(const char* key) { return read<double>(key, "a number", &Json::is_number); }
   std::string text(const char* key) { return read<std::string>(key, "a string", &Json::is_string); }
   bool flag(const char* key) { // absent is false
     return has(key) && read<bool>(key, "true or false", &Json::is_boolean);
   }
-  std::optional<std::int64_t> optional_integer(const char* key) {
+  std::optional<std::int64_t> optional_extent(const char* key) {
     if (!has(key)) return std::nullopt;
-    return integer(key);
+    return extent(key);
   }
   Keys inner(const char* key) const { return {where_ + ": " + key, object_.at(key)}; }
   bool has_object(const char* key) {
@@ -85,7 +96,7 @@ Result<reference::RopeParameters> read_rope(Keys& keys) {
   for (const char* key : {"type", "rope_type"})
     if (inner.has(key)) rope.rope_type = inner.text(key);
   if (rope.rope_type == "default") return inner.status ? Result(rope) : inner.status;
-  rope.factor = inner.number("factor"); // an error where it is absent
+  rope.factor = inner.magnitude("factor"); // an error where it is absent
   if (inner.has("mscale_all_dim")) rope.mscale_all_dim = inner.number("mscale_all_dim");
   if (!inner.status) return inner.status;
   return rope;
@@ -96,17 +107,17 @@ Result<std::optional<reference::DsaConfig>> read_dsa(Keys& keys, std::int64_t ro
   std::optional<reference::DsaConfig> dsa;
   if (keys.has_object("dsa_config")) {
     Keys inner = keys.inner("dsa_config");
-    dsa = {inner.integer("index_num_heads"),
-           inner.integer("index_head_dim"),
-           inner.integer("index_topk"),
-           inner.optional_integer("index_rope_dim").value_or(0),
-           inner.optional_integer("index_topk_freq"),
+    dsa = {inner.extent("index_num_heads"),
+           inner.extent("index_head_dim"),
+           inner.extent("index_topk"),
+           inner.has("index_rope_dim") ? inner.integer("index_rope_dim") : 0,
+           inner.optional_extent("index_topk_freq"),
            inner.has("index_k_norm_type") ? inner.text("index_k_norm_type") : "rmsnorm"};
     if (!inner.status) return inner.status;
   } else if (keys.has("index_topk")) {
-    dsa = {keys.integer("index_n_heads"),
-           keys.integer("index_head_dim"),
-           keys.integer("index_topk"),
+    dsa = {keys.extent("index_n_heads"),
+           keys.extent("index_head_dim"),
+           keys.extent("index_topk"),
            rope_head_dim,
            std::nullopt,
            "layernorm"};
@@ -119,12 +130,12 @@ Result<reference::LayerConfig> layer_of(const std::string& where, const Json& js
   if (!json.is_object()) return bad_input(where + ": found no JSON object, want one");
   Keys keys(where, json);
   reference::LayerConfig config{};
-  config.hidden_size = keys.integer("hidden_size");
-  config.num_attention_heads = keys.integer("num_attention_heads");
-  config.q_lora_rank = keys.optional_integer("q_lora_rank");
-  config.head = {keys.integer("qk_nope_head_dim"), keys.integer("qk_rope_head_dim"),
-                 keys.integer("v_head_dim"), keys.integer("kv_lora_rank")};
-  config.rms_norm_eps = keys.number("rms_norm_eps");
+  config.hidden_size = keys.extent("hidden_size");
+  config.num_attention_heads = keys.extent("num_attention_heads");
+  config.q_lora_rank = keys.optional_extent("q_lora_rank");
+  config.head = {keys.extent("qk_nope_head_dim"), keys.extent("qk_rope_head_dim"),
+                 keys.extent("v_head_dim"), keys.extent("kv_lora_rank")};
+  config.rms_norm_eps = keys.magnitude("rms_norm_eps");
   config.mla_use_nope = keys.flag("mla_use_nope");
   config.mla_use_output_gate = keys.flag("mla_use_output_gate");
   auto rope = read_rope(keys);
@@ -137,7 +148,7 @@ Result<reference::LayerConfig> layer_of(const std::string& where, const Json& js
   config.reduce_results = true;
   config.cache_dtype = resolve_cache_dtype("fp8");
   config.indexer_kv_dtype = "fp8";
-  config.max_model_len = keys.integer("max_position_embeddings");
+  config.max_model_len = keys.extent("max_position_embeddings");
   config.max_num_seqs = 256;
   config.num_speculative_tokens = 0;
   config.max_cudagraph_capture_size = 512;

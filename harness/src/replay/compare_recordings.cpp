@@ -1,7 +1,6 @@
 #include "dsakit/harness/compare_recordings.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <memory>
 
@@ -13,53 +12,12 @@
 #include "judge.hpp"
 #include "names.hpp"
 #include "quantised.hpp"
+#include "same_inputs.hpp"
 #include "tensor_file.hpp"
 #include "tie_band.hpp"
 
 namespace dsakit::harness {
 namespace {
-
-std::string differ(const std::string& what, const std::string& got, const std::string& want) {
-  return what + ": found " + got + " and " + want + ", want the same";
-}
-
-/// The first key that differs, as bad_input.
-Status same_contract(const ContractValues& got, const ContractValues& want, std::int64_t step) {
-  const std::string where = "contract of step " + std::to_string(step) + ", key ";
-  for (const auto& [key, value] : got) {
-    const auto other = want.find(key);
-    if (other == want.end()) return bad_input(differ(where + key, value, "no value"));
-    if (other->second != value) return bad_input(differ(where + key, value, other->second));
-  }
-  for (const auto& [key, value] : want)
-    if (!got.contains(key)) return bad_input(differ(where + key, "no value", value));
-  return {};
-}
-
-Status same_inputs(const OperationId& id, const RecordedOperation& got,
-                   const RecordedOperation& want) {
-  for (const auto& [name, tensor] : got.inputs) {
-    const std::string object = object_path(id, Side::inputs, name);
-    const auto other = want.inputs.find(name);
-    if (other == want.inputs.end()) return bad_input(differ(object, "the tensor", "none"));
-    const Tensor& a = tensor.tensor;
-    const Tensor& b = other->second.tensor;
-    if (a.shape != b.shape || a.dtype != b.dtype)
-      return bad_input(differ(object,
-                              to_string(a.shape) + " of " + std::string(dsakit::name(a.dtype)),
-                              to_string(b.shape) + " of " + std::string(dsakit::name(b.dtype))));
-    const auto at = std::mismatch(a.bytes.begin(), a.bytes.end(), b.bytes.begin()).first;
-    if (at != a.bytes.end()) {
-      const auto element = (at - a.bytes.begin()) / static_cast<std::ptrdiff_t>(size_of(a.dtype));
-      return bad_input(differ(object + " " + to_string(coordinates(a.shape, element)),
-                              hex(a, element), hex(b, element)));
-    }
-  }
-  for (const auto& [name, tensor] : want.inputs)
-    if (!got.inputs.contains(name))
-      return bad_input(differ(object_path(id, Side::inputs, name), "none", "the tensor"));
-  return {};
-}
 
 Result<Producer> recorded(const RecordedTensor& tensor) {
   Producer producer{Producer::Kind::recorded, &tensor.tensor};
@@ -133,6 +91,10 @@ public:
       if (!report_.partial && !has(got_, id)) DSAKIT_TRY(missing(id, {}, options_.got));
 
     report_.files[0].verdict = report_.verdict();
+    if (!other_inputs_.empty()) {
+      report_.files[0].bad_input = true;
+      report_.files[0].reason = between(bad_input("inputs differ: " + other_inputs_)).what();
+    }
     if (report_.files[0].verdict == Verdict::skipped)
       report_.files[0].reason =
           report_.partial ? "interrupted before anything of it was compared"
@@ -177,6 +139,33 @@ private:
     return {};
   }
 
+  /// Each input that differs becomes a line: then the outputs may rightly differ.
+  bool same_inputs(const OperationId& id, const RecordedOperation& got,
+                   const RecordedOperation& want) {
+    const std::string before = other_inputs_;
+    const auto differs = [&](const std::string& name, const std::string& how, ReportLine line) {
+      const std::string object = object_path(id, Side::inputs, name);
+      line.verdict = Verdict::error;
+      line.reason = "inputs differ: " + how;
+      line.reproduce = compare_command(options_);
+      other_inputs_ += (other_inputs_.empty() ? "" : "; ") + object +
+                       (line.first_at.empty() ? "" : " " + to_string(line.first_at)) + ": " + how;
+      report_.lines.push_back(std::move(line));
+    };
+    for (const auto& [name, tensor] : got.inputs) {
+      ReportLine line = line_of(id, "inputs/" + name);
+      const auto other = want.inputs.find(name);
+      const std::string how = other == want.inputs.end()
+                                  ? "found the tensor and none, want the same"
+                                  : input_differs(tensor.tensor, other->second.tensor, line);
+      if (!how.empty()) differs(name, how, std::move(line));
+    }
+    for (const auto& [name, tensor] : want.inputs)
+      if (!got.inputs.contains(name))
+        differs(name, "found none and the tensor, want the same", line_of(id, "inputs/" + name));
+    return other_inputs_ == before;
+  }
+
   /// Names `want`'s outputs as --map says, which sees them as `export` writes them.
   Status rename_outputs(const OperationId& id, RecordedOperation& operation) const {
     const std::string folder = exported_name(object_path(id, Side::outputs, ""));
@@ -211,7 +200,7 @@ private:
     auto want = want_.read(id, contract);
     DSAKIT_TRY(want);
     DSAKIT_TRY(rename_outputs(id, *want));
-    DSAKIT_TRY(between(same_inputs(id, *got, *want)));
+    if (!same_inputs(id, *got, *want)) return {};
 
     References references(*adapter, {id, contract, *got, got_.config()});
     for (const auto& [name, tensor] : got->outputs) {
@@ -265,6 +254,7 @@ private:
   RecordingReader want_;
   const std::vector<ContractOverride> no_overrides_;
   const Overrides as_recorded_{no_overrides_};
+  std::string other_inputs_; ///< those that differ, for a message
   Report report_;
 };
 

@@ -5,7 +5,6 @@
 #include "../operations/index_pages.hpp"
 #include "../operations/launch.hpp"
 #include "dsakit/harness/contract_keys.hpp"
-#include "dsakit/reference/layer_config.hpp"
 #include "dsakit/reference/mla_cache.hpp"
 #include "names.hpp"
 
@@ -13,12 +12,6 @@ namespace dsakit::harness {
 namespace {
 
 constexpr std::int64_t kSlotsOfASplit = 512; // as sparse_attention alone, untuned
-
-constexpr const char* kOperationsOfALayer[] = {
-    "qkv_a_proj",      "q_b_proj",       "kv_norm",           "index_q_proj",      "index_k_proj",
-    "index_w_proj",    "index_key_norm", "index_query_quant", "index_cache_write", "topk",
-    "mla_cache_write", "topk_slots",     "absorb_q",          "sparse_attention",  "absorb_v",
-    "o_proj"};
 
 /// An intermediate on the device, and the tensor that it becomes.
 struct Intermediate {
@@ -73,112 +66,7 @@ std::vector<Intermediate> intermediates_of(const optimized::LayerTensors& t,
   return list;
 }
 
-/// 0 without requests.
-std::int64_t longest_of(const Tensor& lens) {
-  const auto* values = lens.as<std::int32_t>();
-  return lens.elements() == 0 ? 0 : *std::max_element(values, values + lens.elements());
-}
-
-Status lacks(std::int64_t step, const std::string& what) {
-  return unsupported("step " + std::to_string(step) + " holds no " + what +
-                     ", which the layer as a whole needs");
-}
-
-Status differs(const std::string& tensor, const Shape& found, const Shape& want) {
-  return unsupported("the operations are not of one layer: " + tensor + ": found " +
-                     to_string(found) + ", want " + to_string(want));
-}
-
 } // namespace
-
-Result<RecordedLayer> RecordedLayer::read(const RecordingReader& reader, std::int64_t step,
-                                          const ContractValues& values) {
-  const auto world = parse_dcp_world(values);
-  DSAKIT_TRY(world);
-  if (*world != 1)
-    return unsupported("dcp_world: found " + std::to_string(*world) +
-                       ", want 1: as a whole the layer runs without context parallelism");
-  std::map<std::string, RecordedOperation> parts;
-  const auto& ids = reader.operations();
-  const auto recorded = [&](const std::string& operation) {
-    return std::any_of(ids.begin(), ids.end(), [&](const OperationId& id) {
-      return id.step == step && id.operation == operation;
-    });
-  };
-  for (const char* operation : kOperationsOfALayer)
-    if (!recorded(operation)) return lacks(step, operation);
-  if (!recorded("index_logits_decode") && !recorded("index_logits_prefill"))
-    return lacks(step, "index_logits_decode or index_logits_prefill");
-  for (const OperationId& id : ids) {
-    if (id.step != step) continue;
-    auto part = reader.read(id, values);
-    DSAKIT_TRY(part);
-    for (auto& [name, tensor] : part->outputs)
-      tensor.tensor.bytes.clear(); // the shapes are enough
-    parts.emplace(id.operation, std::move(*part));
-  }
-  const auto& of_layer = parts[std::string(kLayer)].inputs;
-  for (const char* lens : {"query_lens", "seq_lens"})
-    if (const auto found = of_layer.find(lens); found == of_layer.end() ||
-                                                found->second.tensor.dtype != Dtype::int32 ||
-                                                found->second.tensor.shape.size() != 1)
-      return lacks(step, std::string("layer/inputs/") + lens + " of int32 [requests]");
-
-  const auto scale_read = parse_mla_scale_read(values.at("mla_scale_read"));
-  DSAKIT_TRY(scale_read);
-  const auto contract = reference::parse_layer_contract(values, *scale_read);
-  if (!contract) return unsupported("the layer as a whole: " + contract.status().what());
-  RecordedLayer layer(*contract, std::move(parts), reader.config());
-  DSAKIT_TRY(layer.check());
-  const auto widen = [&](const std::string& weight, const std::string& operation,
-                         const std::string& input) {
-    const auto& inputs = layer.parts_.at(operation).inputs;
-    if (inputs.count(input)) layer.norms_[weight] = widened(inputs.at(input).tensor);
-  };
-  if (layer.has("q_norm")) widen("q_a_layernorm", "q_norm", "norm_weight");
-  widen("kv_a_layernorm", "kv_norm", "norm_weight");
-  widen("k_index_norm.weight", "index_key_norm", "norm_weight");
-  widen("k_index_norm.bias", "index_key_norm", "norm_bias");
-  return layer;
-}
-
-/// What the operations agree on; the extents of the weights are judged by the layer.
-Status RecordedLayer::check() const {
-  const Tensor& hidden = input("qkv_a_proj", "hidden_states");
-  const Tensor& lens = input(std::string(kLayer), "query_lens");
-  const Shape requests = lens.shape, rows = {hidden.shape[0]};
-  if (logits() == "index_logits_prefill")
-    for (const std::int32_t length : int32s("query_lens"))
-      if (length == 0)
-        return unsupported(
-            "query_lens: found a request without new tokens in a prefill step, which "
-            "would end the one launch of its indexer");
-  if (const Tensor& seq = input(std::string(kLayer), "seq_lens"); seq.shape != requests)
-    return differs("seq_lens", seq.shape, requests);
-  for (const Tensor* table : {&index_table(), &input("topk_slots", "block_table")})
-    if (table->shape[0] != requests[0])
-      return differs("block_table", table->shape, {requests[0], table->shape[1]});
-  for (const auto& [operation, name] : {std::pair{"q_b_proj", "q"},
-                                        {"index_q_proj", "index_q"},
-                                        {"topk", "topk_indices"},
-                                        {"topk_slots", "slots"},
-                                        {"sparse_attention", "latent"},
-                                        {"o_proj", "output"}})
-    if (const Shape& shape = output(operation, name).shape; shape[0] != rows[0])
-      return differs(name, {shape[0]}, rows);
-  const Shape logits_shape = {rows[0], longest_of(input(std::string(kLayer), "seq_lens"))};
-  if (const Shape& found = output(logits(), "logits").shape; found != logits_shape)
-    return differs("logits, columns counted from each request's first key", found, logits_shape);
-  if (const Shape& found = output("qkv_a_proj", "qkv_a").shape;
-      !has("q_norm") && found[1] != reference::kMlaLatent + reference::kMlaPe)
-    return differs("qkv_a of a layer without q_norm", found,
-                   {rows[0], reference::kMlaLatent + reference::kMlaPe});
-  const Tensor& cache = input("mla_cache_write", "mla_cache");
-  if (cache.shape[1] != contract_.page_size)
-    return differs("mla_cache", cache.shape,
-                   {cache.shape[0], contract_.page_size, reference::kMlaRecord});
-  return {};
-}
 
 std::vector<std::int32_t> RecordedLayer::int32s(const std::string& lens) const {
   const Tensor& tensor = input(std::string(kLayer), lens);
@@ -209,7 +97,6 @@ optimized::LayerConfig RecordedLayer::config() const {
   const Shape& hidden = input("qkv_a_proj", "hidden_states").shape;
   const Shape& q = output("q_b_proj", "q").shape;
   const Tensor& query_lens = input(std::string(kLayer), "query_lens");
-  const Tensor& seq_lens = input(std::string(kLayer), "seq_lens");
   const auto number = [&](const char* key) {
     return static_cast<float>(*parse_number(config_values_.at(key)));
   };
@@ -232,14 +119,14 @@ optimized::LayerConfig RecordedLayer::config() const {
   config.softmax_scale = number("softmax_scale");
   config.max_tokens = hidden[0];
   config.max_requests = std::max<std::int64_t>(query_lens.elements(), 1);
-  config.max_model_len = std::max<std::int64_t>(longest_of(seq_lens), 1);
+  config.max_model_len = std::max<std::int64_t>(longest_of(int32s("seq_lens")), 1);
   config.max_total_seq_len = std::max<std::int64_t>(keys, 1);
   // The step's rows are one launch of the indexer, so that its logits stay whole.
   config.max_logits_bytes =
       std::max<std::int64_t>(hidden[0] * keys * static_cast<std::int64_t>(sizeof(float)), 4);
   // All of them decode, or none: as they were recorded.
   config.num_speculative_tokens =
-      logits() == "index_logits_decode" ? longest_of(query_lens) - 1 : -1;
+      logits() == "index_logits_decode" ? longest_of(int32s("query_lens")) - 1 : -1;
   config.attention_splits = static_cast<std::int32_t>(
       std::clamp<std::int64_t>(config.index_topk / kSlotsOfASplit, 1, 64));
   return config;
@@ -274,7 +161,6 @@ Result<KernelRun> RecordedLayer::run(const OperationData&, optimized::Device& de
   const optimized::LayerConfig c = config();
   auto layer = optimized::KimiK3DSAAttention::create(device, c, contract_, weights());
   DSAKIT_TRY(layer);
-  const Tensor& seq_lens = input(std::string(kLayer), "seq_lens");
   DSAKIT_TRY(layer->prepare(c.max_tokens, int32s("query_lens"), int32s("seq_lens")));
 
   const auto hidden = DeviceBuffer::upload(device, input("qkv_a_proj", "hidden_states"));
@@ -333,7 +219,7 @@ Result<KernelRun> RecordedLayer::run(const OperationData&, optimized::Device& de
 
   // Keys are gathered for prefill alone.
   std::vector<Intermediate> intermediates =
-      intermediates_of(layer->tensors(), c, fp8, longest_of(seq_lens),
+      intermediates_of(layer->tensors(), c, fp8, longest_of(int32s("seq_lens")),
                        logits() == "index_logits_prefill" ? c.max_total_seq_len : 0);
   for (const Intermediate& part : intermediates)
     DSAKIT_TRY(device.upload(part.memory, part.tensor.bytes.data(), part.tensor.bytes.size()));

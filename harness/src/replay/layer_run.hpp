@@ -1,16 +1,23 @@
 // The operations of a recorded step as one run of the layer on a device.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "dsakit/harness/operations.hpp"
 #include "dsakit/harness/recording.hpp"
 #include "dsakit/optimized/layer.hpp"
+#include "names.hpp"
 
 namespace dsakit::harness {
 
-inline constexpr std::string_view kLayer = "layer";
+/// 0 without requests.
+inline std::int64_t longest_of(const std::vector<std::int32_t>& lens) {
+  return lens.empty() ? 0 : *std::max_element(lens.begin(), lens.end());
+}
 
 /// A layer put together from what its operations were fed: weights, caches, tables, hidden states.
 /// An adapter, so that it runs wherever kernels do; it has no reference of its own, since each of
@@ -18,7 +25,7 @@ inline constexpr std::string_view kLayer = "layer";
 class RecordedLayer final : public OperationAdapter {
 public:
   /// Of one step, under its contract with mla_scale_read. unsupported: with what the step lacks of
-  /// a layer, or what of it does not go together.
+  /// a layer, or what of it does not go together. bad_input: lengths that cannot be.
   static Result<RecordedLayer> read(const RecordingReader& reader, std::int64_t step,
                                     const ContractValues& contract);
 
@@ -33,6 +40,7 @@ private:
       : contract_(contract), parts_(std::move(parts)), config_values_(config) {}
 
   Status check() const;
+  Status check_lens(const std::string& path, std::int64_t step) const;
   const Tensor& input(const std::string& operation, const std::string& name) const {
     return parts_.at(operation).inputs.at(name).tensor;
   }

@@ -5,6 +5,7 @@
 #include "names.hpp"
 #include "quantised.hpp"
 #include "tie_band.hpp"
+#include "whole_hint.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -69,8 +70,8 @@ void Lines::tell_kernel(ReportLine& line, const KernelRun& kernel) const {
   line.time_us = kernel.time_us;
 }
 
-Status Lines::judge_into(ReportLine& line, const Case& c, const Rule& rule,
-                         const OperationRun& run) {
+Status Lines::judge_into(ReportLine& line, const Case& c, const Rule& rule, const OperationRun& run,
+                         const Attributes& provenance) {
   const bool of_recorded = c.want.kind == Producer::Kind::recorded;
   const auto judged = judge(c, run.reference, of_recorded ? run.fed : nullptr);
   DSAKIT_TRY(judged);
@@ -83,7 +84,8 @@ Status Lines::judge_into(ReportLine& line, const Case& c, const Rule& rule,
   }
   if (line.verdict == Verdict::fail) {
     line.tightest_gate = tightest_gate(c, judged->comparison, run.reference);
-    if (!judged->comparison.passes()) line.hint = run.hints.find(c, *judged);
+    if (!judged->comparison.passes())
+      line.hint = hint_as_of_the_whole(provenance, line.tensor, run.hints.find(c, *judged));
   }
   if (c.got.kind == Producer::Kind::kernel && !of_recorded && run.kernel->stray &&
       run.kernel->stray->output == c.output)
@@ -125,7 +127,7 @@ Status Lines::compare(const ReplayFile& entry, const Pair& pair, OperationRun& r
     line.verdict = pair.of_kernel() ? Verdict::held : verdict_of(expected.status());
     line.reason = expected.status().what();
   } else {
-    DSAKIT_TRY(judge_into(line, c, **rule, run));
+    DSAKIT_TRY(judge_into(line, c, **rule, run, entry.reader->provenance()));
   }
   rules_.waivers.apply(line);
   if (pair.of_kernel() && !pair.of_recorded()) run.kernel_right = line.verdict == Verdict::pass;

@@ -43,7 +43,8 @@ public:
 private:
   std::string reproduce(const ReplayFile& entry, const OperationId& id) const;
   void tell_kernel(ReportLine& line, const KernelRun& kernel) const;
-  Status judge_into(ReportLine& line, const Case& c, const Rule& rule, const OperationRun& run);
+  Status judge_into(ReportLine& line, const Case& c, const Rule& rule, const OperationRun& run,
+                    const Attributes& provenance);
 
   const ReplayOptions& options_;
   Rules& rules_;

@@ -12,6 +12,9 @@
 
 namespace dsakit::harness {
 
+/// The step as a whole, after its operations.
+inline constexpr std::string_view kLayer = "layer";
+
 /// "k_fp8 k_scale" -> {"k_fp8", "k_scale"}
 inline std::vector<std::string> split_names(std::string_view names) {
   std::istringstream in{std::string(names)};

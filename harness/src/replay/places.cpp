@@ -4,6 +4,9 @@
 #include <charconv>
 #include <set>
 
+#include "../operations/index_pages.hpp"
+#include "dsakit/reference/index_cache.hpp"
+#include "dsakit/reference/mxfp4.hpp"
 #include "names.hpp"
 
 namespace dsakit::harness {
@@ -24,6 +27,63 @@ std::int64_t page_size(const OperationData& data) {
   return size;
 }
 
+/// The token of a page that each of the `bytes` of a row of the index cache belongs to.
+std::vector<std::int64_t> tokens_of_bytes(const OperationData& data, std::int64_t bytes) {
+  std::vector<std::int64_t> tokens(static_cast<std::size_t>(bytes), -1);
+  const RecordedTensor& cache = data.tensors.inputs.at("index_cache");
+  const std::int64_t page = page_size(data);
+  const auto note = [&](std::int64_t at, std::int64_t token) {
+    if (at >= 0 && at < bytes) tokens[static_cast<std::size_t>(at)] = token;
+  };
+  if (data.operation().format == "mxfp4") {
+    const auto pages = parse_mxfp4_pages(data.contract);
+    const auto geometry =
+        pages ? page_geometry(cache, *pages) : Result<PageGeometry>(pages.status());
+    if (!geometry) return {};
+    for (std::int64_t token = 0; token < page; ++token) {
+      for (std::int64_t byte = 0; byte < reference::kMxfp4Bytes; ++byte)
+        note(geometry->offset + reference::mxfp4_value_offset(*pages, token, byte), token);
+      for (std::int64_t group = 0; group < reference::kMxfp4Groups; ++group)
+        note(geometry->offset + reference::mxfp4_scale_offset(*pages, token, group), token);
+    }
+    return tokens;
+  }
+  const auto pages = parse_index_pages(data.contract);
+  const auto geometry = pages ? page_geometry(cache, *pages) : Result<PageGeometry>(pages.status());
+  if (!geometry) return {};
+  for (std::int64_t token = 0; token < page; ++token) {
+    for (std::int64_t dim = 0; dim < reference::kIndexHeadDim; ++dim)
+      note(geometry->offset + reference::index_value_offset(*pages, token, dim), token);
+    for (std::int64_t byte = 0; byte < 4; ++byte) // a float32
+      note(geometry->offset + reference::index_scale_offset(*pages, token) + byte, token);
+  }
+  return tokens;
+}
+
+/// Blocks that are wrong, as runs.
+void add_block(AxisMap& map, std::int64_t block) {
+  ++map.wrong_blocks;
+  const std::int64_t first = block * map.block, last = std::min(map.extent, first + map.block) - 1;
+  if (!map.ranges.empty() && map.ranges.back()[1] == first - 1)
+    map.ranges.back()[1] = last;
+  else if (map.ranges.size() < AxisMap::kRanges)
+    map.ranges.push_back({first, last});
+}
+
+/// The tokens of a page in which some byte is wrong, whatever its page.
+AxisMap token_map(const std::vector<std::int64_t>& token_of, const AxisCounts& bytes) {
+  AxisMap map;
+  map.axis = "tokens of a page";
+  map.unit = "index";
+  map.extent = map.blocks = *std::max_element(token_of.begin(), token_of.end()) + 1;
+  std::set<std::int64_t> wrong;
+  for (std::size_t i = 0; i < bytes.wrong.size(); ++i)
+    if (bytes.wrong[i] > 0 && token_of[i] >= 0) wrong.insert(token_of[i]);
+  for (const std::int64_t token : wrong)
+    add_block(map, token);
+  return map;
+}
+
 } // namespace
 
 std::vector<Axis> axes_of(const OperationData& data, const std::string& output,
@@ -34,6 +94,7 @@ std::vector<Axis> axes_of(const OperationData& data, const std::string& output,
   for (std::size_t i = 0; i < shape.size(); ++i) {
     Axis& axis = axes.emplace_back();
     axis.name = named ? recorded->axes[i] : "axis" + std::to_string(i);
+    if (output == "index_cache" && i == 1) axis.token_of = tokens_of_bytes(data, shape[i]);
     if (i == 0 || i + 1 < shape.size() || shape[i] <= kShortAxis) continue;
     const bool paged = output == "logits" && page_size(data) > 0;
     axis.unit = paged ? "page" : "tile";
@@ -47,6 +108,8 @@ std::vector<AxisMap> map_of(const Comparison& comparison, const Shape& shape,
   std::vector<AxisMap> maps;
   for (std::size_t i = 0; i < comparison.wrong_along.size(); ++i) {
     const AxisCounts& counts = comparison.wrong_along[i];
+    if (!axes[i].token_of.empty() && counts.step == 1)
+      maps.push_back(token_map(axes[i].token_of, counts));
     AxisMap& map = maps.emplace_back();
     map.axis = axes[i].name;
     map.unit = axes[i].unit;
@@ -55,20 +118,11 @@ std::vector<AxisMap> map_of(const Comparison& comparison, const Shape& shape,
     map.block = (axes[i].block + counts.step - 1) / counts.step * counts.step;
     map.blocks = (map.extent + map.block - 1) / map.block;
     const std::int64_t parts = map.block / counts.step;
-    std::int64_t last_wrong = -2;
     for (std::int64_t b = 0; b < map.blocks; ++b) {
       const auto begin = counts.wrong.begin() + b * parts;
       const auto end = counts.wrong.begin() +
                        std::min(static_cast<std::int64_t>(counts.wrong.size()), (b + 1) * parts);
-      if (std::all_of(begin, end, [](std::int64_t n) { return n == 0; })) continue;
-      ++map.wrong_blocks;
-      const std::int64_t last = std::min(map.extent, (b + 1) * map.block) - 1;
-      if (b == last_wrong + 1 && !map.ranges.empty()) {
-        if (map.ranges.back()[1] == b * map.block - 1) map.ranges.back()[1] = last;
-      } else if (map.ranges.size() < AxisMap::kRanges) {
-        map.ranges.push_back({b * map.block, last});
-      }
-      last_wrong = b;
+      if (!std::all_of(begin, end, [](std::int64_t n) { return n == 0; })) add_block(map, b);
     }
   }
   return maps;

@@ -15,13 +15,16 @@ struct Axis {
   std::string name;
   std::string unit = "index"; ///< index | tile | page
   std::int64_t block = 1;     ///< indices
+  /// Of the bytes of an index page: the token that each belongs to, -1 for padding.
+  std::vector<std::int64_t> token_of = {};
 };
 
 /// Named as the recording does. The keys of paged logits are counted by page, a long last axis by
 /// tiles of 16, which is what a matrix instruction makes.
 std::vector<Axis> axes_of(const OperationData& data, const std::string& output, const Shape& shape);
 
-/// An entry an axis; empty where nothing mismatches.
+/// An entry an axis, and before that of an index page's bytes one of its tokens; empty where
+/// nothing mismatches.
 std::vector<AxisMap> map_of(const Comparison& comparison, const Shape& shape,
                             const std::vector<Axis>& axes);
 

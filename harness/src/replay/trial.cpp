@@ -1,5 +1,6 @@
 #include "trial.hpp"
 
+#include "hints.hpp"
 #include "names.hpp"
 #include "tie_band.hpp"
 
@@ -28,7 +29,7 @@ bool Trial::waived(const OperationId& id, const Pair& pair) const {
   return line.verdict == Verdict::waived;
 }
 
-Result<Outcome> Trial::run(const OperationData& data, const Pair& pair) const {
+Result<Outcome> Trial::run(const OperationData& data, const Pair& pair, bool with_hint) const {
   const OperationAdapter& adapter = *find_adapter(data.id.operation);
   const auto of_pair = rule(data, pair);
   DSAKIT_TRY(of_pair);
@@ -62,6 +63,10 @@ Result<Outcome> Trial::run(const OperationData& data, const Pair& pair) const {
       pair.of_kernel() && !pair.of_recorded() && run->stray && run->stray->output == pair.output;
   outcome.fails = strayed || !passes(judged->comparison, c.limits);
   outcome.shape = judged->want.tensor->shape;
+  if (with_hint && !judged->comparison.passes())
+    outcome.hint = Hints(adapter, reference, [&] {
+                     return kernels_.run_again(adapter, reference.data());
+                   }).find(c, *judged);
   outcome.comparison = std::move(judged->comparison);
   return outcome;
 }

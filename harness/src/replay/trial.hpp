@@ -23,6 +23,7 @@ struct Outcome {
   /// None where the kernel or the reference gave nothing; `shape` is that of what was compared.
   std::optional<Comparison> comparison;
   Shape shape;
+  std::string hint; ///< where asked for
 };
 
 class Trial {
@@ -32,8 +33,9 @@ public:
         const KernelRunner& kernels)
       : reader_(reader), overrides_(overrides), rules_(rules), kernels_(kernels) {}
 
-  /// bad_input where the tensors do not go together, or no rule names the tensor.
-  Result<Outcome> run(const OperationData& data, const Pair& pair) const;
+  /// bad_input where the tensors do not go together, or no rule names the tensor. A hint may take
+  /// many times as long as the comparison.
+  Result<Outcome> run(const OperationData& data, const Pair& pair, bool with_hint = false) const;
   /// The band that the rule of the pair gives its recorded side; empty: none.
   Result<std::vector<double>> band(const OperationData& data, const Pair& pair) const;
   /// A waiver names the failure of that pair.

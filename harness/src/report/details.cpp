@@ -96,8 +96,8 @@ std::string details(const ReportLine& line, bool verbose) {
     if (!sentence.empty()) text += wrapped(std::string("  ") + label + ": ", words(sentence));
   };
   if (line.mismatches > 0)
-    add("wrong", of(line.mismatches, line.elements, line.wrong_percent()) + " under gate " +
-                     line.gate +
+    add("wrong", of(line.mismatches, line.elements, line.wrong_percent()) +
+                     (line.gate.empty() ? "" : " under gate " + line.gate) +
                      (line.allowed > 0 ? ", " + std::to_string(line.allowed) + " allowed" : ""));
   add("reason", line.reason);
   add("not finite", anomalies(line));

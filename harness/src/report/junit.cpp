@@ -5,12 +5,13 @@
 #include <nlohmann/json.hpp>
 
 #include "format.hpp"
+#include "printable.hpp"
 
 namespace dsakit::harness {
 namespace {
 
-/// As XML 1.0 can hold it: markup escaped, what it has no characters for replaced.
-std::string escaped(const std::string& text) {
+/// As XML 1.0 can hold it: markup escaped, what is not UTF-8 replaced.
+std::string xml_escaped(const std::string& text) {
   // A path need not be UTF-8.
   const auto utf8 =
       nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -26,8 +27,6 @@ std::string escaped(const std::string& text) {
       result += "&quot;";
     else if (c == '\n')
       result += "&#10;";
-    else if (static_cast<unsigned char>(c) < ' ' || c == '\x7f')
-      result += '?';
     else
       result += c;
   }
@@ -35,7 +34,7 @@ std::string escaped(const std::string& text) {
 }
 
 std::string attribute(const char* key, const std::string& value) {
-  return std::string(" ") + key + "=\"" + escaped(value) + "\"";
+  return std::string(" ") + key + "=\"" + xml_escaped(value) + "\"";
 }
 
 std::string seconds(double us) {
@@ -76,8 +75,8 @@ std::string outcome(const ReportLine& line, Counts& counts, bool& told) {
   const std::string verdict(name(line.verdict));
   const std::string what = line.tensor.empty() ? line.reason : title(line);
   return std::string("      <") + element + attribute("type", verdict) +
-         attribute("message", verdict + ": " + what) + ">" + escaped(details(line, true)) + "</" +
-         element + ">\n";
+         attribute("message", verdict + ": " + what) + ">" + xml_escaped(details(line, true)) +
+         "</" + element + ">\n";
 }
 
 using Lines = std::vector<const ReportLine*>;
@@ -134,7 +133,8 @@ std::string suite(const Report& report, const ReportFile& file, Counts& all) {
 
 } // namespace
 
-std::string to_junit(const Report& report) {
+std::string to_junit(const Report& original) {
+  const Report report = printable(original);
   Counts counts;
   std::string suites;
   for (const ReportFile& file : report.files)

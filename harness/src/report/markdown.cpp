@@ -3,13 +3,14 @@
 
 #include "format.hpp"
 #include "markdown_parts.hpp"
+#include "printable.hpp"
 
 namespace dsakit::harness {
 namespace {
 
 using markdown::kRows;
 
-constexpr std::size_t kCell = 200;
+constexpr std::size_t kReason = 1000;
 constexpr std::size_t kDetails = 8000;
 
 /// At most `size` bytes, cut between characters.
@@ -35,7 +36,13 @@ std::string files(const Report& report) {
                            std::to_string(summary.comparisons), count(summary.mismatches),
                            short_number(summary.worst_used), markdown::shown(order[i]->verdict)});
   }
-  return text + (order.size() > kRows ? "\nMore files are in the other formats.\n" : "");
+  text += order.size() > kRows ? "\nMore files are in the other formats.\n" : "";
+  std::string reasons;
+  for (std::size_t i = 0; i < std::min(order.size(), kRows); ++i)
+    if (!order[i]->reason.empty())
+      reasons += "- " + markdown::shown(order[i]->verdict) + ": " +
+                 markdown::cell(order[i]->reason, kReason) + "\n";
+  return text + (reasons.empty() ? "" : "\n" + reasons);
 }
 
 std::string not_passed(const Report& report) {
@@ -68,9 +75,9 @@ std::string first_failure(const Report& report) {
 
 namespace markdown {
 
-std::string cell(const std::string& text) {
+std::string cell(const std::string& text, std::size_t longest) {
   std::string result;
-  for (const char c : cut(text, kCell))
+  for (const char c : cut(text, longest))
     if (c == '\n' || c == '\r')
       result += ' ';
     else if (std::string_view("|`<>*_\\[]").find(c) != std::string_view::npos)
@@ -118,7 +125,8 @@ std::string warnings(const std::vector<std::string>& all) {
 
 } // namespace markdown
 
-std::string to_markdown(const Report& report) {
+std::string to_markdown(const Report& original) {
+  const Report report = printable(original);
   const Summary summary = report.summary();
   std::string text =
       "### dsakit " + report.verb + ": " + markdown::shown(report.verdict()) +

@@ -11,8 +11,8 @@ namespace dsakit::harness::markdown {
 /// Of a table, or a list. A comment holds 65,536 characters; the rest is in the other formats.
 inline constexpr std::size_t kRows = 20;
 
-/// Text of one cell of a table, cut where it is long; nothing in it is markup.
-std::string cell(const std::string& text);
+/// Text of one cell of a table, cut behind `longest` bytes; nothing in it is markup.
+std::string cell(const std::string& text, std::size_t longest = 200);
 std::string row(const std::vector<std::string>& cells);
 std::string heading(const std::vector<std::string>& columns);
 std::string shown(Verdict verdict);

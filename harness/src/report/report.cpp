@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "dsakit/harness/text.hpp"
 #include "recording/atomic_file.hpp"
 
 namespace dsakit::harness {
@@ -37,6 +38,19 @@ Summary summarise(const std::vector<ReportLine>& lines, Includes includes) {
   }
   summary.operations = static_cast<std::int64_t>(operations.size());
   return summary;
+}
+
+/// As bash, ksh and zsh read it: $'a\x0ab', all of it printable.
+std::string ansi_c_word(const std::string& text) {
+  std::string word = "$'";
+  for (const char c : text)
+    if (static_cast<unsigned char>(c) < ' ' || static_cast<unsigned char>(c) >= 0x7F)
+      word += hex_escape(c);
+    else if (c == '\'' || c == '\\')
+      word += std::string("\\") + c;
+    else
+      word += c;
+  return word + "'";
 }
 
 } // namespace
@@ -100,6 +114,8 @@ std::string shell_word(const std::string& text) {
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
       "_-./=:,+@%";
   if (!text.empty() && text.find_first_not_of(plain) == std::string::npos) return text;
+  for (std::size_t at = 0; at < text.size(); ++at)
+    if (control_bytes(text, at) > 0) return ansi_c_word(text);
   std::string word = "'";
   for (const char c : text)
     word += c == '\'' ? std::string("'\\''") : std::string(1, c);

@@ -2,8 +2,11 @@
 #include <set>
 #include <tuple>
 
+#include "../replay/names.hpp"
+#include "dsakit/harness/operations.hpp"
 #include "dsakit/harness/rules.hpp"
 #include "format.hpp"
+#include "printable.hpp"
 
 namespace dsakit::harness {
 namespace {
@@ -105,7 +108,10 @@ private:
     std::vector<std::pair<std::size_t, std::string>> headings; // before which row
     for (const ReportLine* line : lines) {
       if (line->verdict == Verdict::skipped) {
-        if (line->tensor.empty() || line->operation == kTensors)
+        if (report_.verb == "replay" && line->tensor.empty() && !is_unknown(line->operation))
+          reference_only.insert(line->operation + ", step " + std::to_string(line->step) +
+                                ": skipped: " + line->reason);
+        else if (line->tensor.empty() || line->operation == kTensors)
           left_out.push_back(line->tensor.empty() ? line->operation : line->tensor);
         else
           reference_only.insert(line->operation + ", step " + std::to_string(line->step) + ": " +
@@ -132,7 +138,7 @@ private:
       text_ += "  ... " + std::to_string(passed) + " passed" + (cut ? ", more failed" : "") +
                " (-v: all lines)\n";
     for (const std::string& operation : reference_only)
-      text_ += operation + "\n";
+      text_ += wrapped("", words(operation));
     if (!left_out.empty()) {
       std::sort(left_out.begin(), left_out.end());
       left_out.erase(std::unique(left_out.begin(), left_out.end()), left_out.end());
@@ -143,6 +149,10 @@ private:
                            : "skipped (on one side only, or not compared by this version): ",
                        left_out);
     }
+  }
+
+  static bool is_unknown(const std::string& operation) {
+    return operation != kLayer && !find_adapter(operation);
   }
 
   static std::string ulps(const ReportLine& line) {
@@ -283,7 +293,8 @@ private:
 } // namespace
 
 std::string to_text(const Report& report, const TextOptions& options) {
-  return TextReport(report, options).print();
+  const Report shown = printable(report);
+  return TextReport(shown, options).print();
 }
 
 } // namespace dsakit::harness

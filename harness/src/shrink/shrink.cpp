@@ -7,6 +7,7 @@
 #include "../replay/command.hpp"
 #include "../replay/names.hpp"
 #include "../replay/tie_band.hpp"
+#include "../replay/whole_hint.hpp"
 #include "mend.hpp"
 #include "reducer.hpp"
 #include "scramble.hpp"
@@ -74,12 +75,24 @@ private:
         continue;
       }
       result_.bytes_before = problem.bytes();
+      auto hint = hint_of(problem, pair, *outcome);
+      DSAKIT_TRY(hint);
+      whole_hint_ = std::move(*hint);
       keep_one_producer(problem, pair);
       DSAKIT_TRY(keep_band(problem, pair));
       return std::optional<Reducer>(
           Reducer(trial_, pair, std::move(problem), std::move(*outcome), progress_));
     }
     return std::optional<Reducer>{};
+  }
+
+  /// Empty where a kernel faulted: nothing to look at, and it would take its time again.
+  Result<std::string> hint_of(const Problem& problem, const Pair& pair,
+                              const Outcome& outcome) const {
+    if (!outcome.comparison) return std::string();
+    auto hinted = trial_.run(problem.data(), pair, true);
+    DSAKIT_TRY(hinted);
+    return std::move(hinted->hint);
   }
 
   /// Of each output one recorded tensor, that of `pair` where it is its output.
@@ -131,6 +144,12 @@ private:
                             std::to_string(options_.seed + kSeeds - 1);
       return result_;
     }
+    const auto hint = hint_of(reducer.problem(), pair, reducer.outcome());
+    DSAKIT_TRY(hint);
+    // What too little is left to show is said, and what it only seems to be is not.
+    if (whole_hint_.empty() ? !hint->empty()
+                            : hint->empty() || !is_part_of_hint(*hint, whole_hint_))
+      note_ = pair.tensor + ": " + (whole_hint_.empty() ? "none" : whole_hint_);
     result_.extents = reducer.extents();
     result_.bytes_after = reducer.problem().bytes();
     result_.trials = reducer.trials();
@@ -184,6 +203,11 @@ private:
     std::string command = "dsakit shrink --operation " + id.operation;
     if (result_.seed) command += " --synthesize --seed " + std::to_string(*result_.seed);
     values["command"] = command;
+    const auto noted = reader_.provenance().find(kWholeHint); // it is a small file already
+    if (noted != reader_.provenance().end())
+      values[kWholeHint] = noted->second;
+    else if (!note_.empty())
+      values[kWholeHint] = note_;
     std::string text = "step " + std::to_string(id.step) + " " + id.operation + " " +
                        result_.tensor + ", where " + result_.subject + " against " +
                        result_.against + " fails";
@@ -203,6 +227,8 @@ private:
   Trial trial_;
   bool waived_ = false;     ///< something failed that a waiver names
   std::string unsupported_; ///< why no kernel took it
+  std::string whole_hint_;  ///< before anything was left out
+  std::string note_;        ///< of it, for the small file; empty: that has the same hint
   Shrunk result_;
 };
 

@@ -329,5 +329,99 @@ TEST_F(BisectTest, MarkdownHasTheFirstFailureAndTheCommands) {
   EXPECT_NE(parted.find("because of its inputs"), std::string::npos);
 }
 
+TEST_F(BisectTest, AnInterruptLeavesWhatWasLookedAt) {
+  with_wrong_q_norm().write(path("a.h5"));
+  testing::tiny_dense().write(path("b.h5"));
+  for (const bool against : {false, true}) {
+    std::atomic<bool> interrupted = false;
+    BisectOptions options;
+    options.file = path("a.h5");
+    if (against) options.against = path("b.h5");
+    options.interrupted = &interrupted;
+    std::vector<double> seen;
+    options.progress = [&](double done, const std::string& what) {
+      seen.push_back(done);
+      interrupted = interrupted || what == "gate_proj";
+    };
+    Rules rules = Rules::built_in();
+    const Bisection found = take(harness::bisect(options, rules));
+    EXPECT_TRUE(found.partial);
+    EXPECT_EQ(found.verdict, Verdict::fail) << "q_norm comes before";
+    EXPECT_LT(found.operations, 13);
+    EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end()));
+    EXPECT_NE(to_text(found).find("PARTIAL"), std::string::npos);
+    EXPECT_NE(to_markdown(found).find("(PARTIAL: interrupted)"), std::string::npos);
+    EXPECT_NE(to_junit(found).find("(PARTIAL: interrupted)"), std::string::npos);
+    EXPECT_TRUE(nlohmann::json::parse(to_json(found)).at("partial"));
+  }
+}
+
+/// A decode that reads what index_cache_write wrote.
+TinyRecording with_fresh_cache() {
+  TinyRecording fresh = testing::tiny_recording();
+  for (const char* operation : {"index_cache_gather", "index_logits_decode"})
+    fresh.input(operation, "index_cache") = fresh.output("index_cache_write", "index_cache");
+  return fresh;
+}
+
+// The cache before the step's writes, where one file's decode reads it: nothing that was recorded
+// of its outputs differs.
+TEST_F(BisectTest, AStaleCacheIsTheInputThatDiffers) {
+  const TinyRecording fresh = with_fresh_cache();
+  TinyRecording stale = fresh;
+  stale.input("index_logits_decode", "index_cache") =
+      stale.input("index_cache_write", "index_cache");
+  const Bisection found = take(bisect(stale, &fresh));
+  EXPECT_EQ(found.verdict, Verdict::fail);
+  ASSERT_EQ(found.partings.size(), 1u) << to_text(found);
+  const Parting& parting = found.partings[0];
+  EXPECT_EQ(parting.operation + " " + parting.tensor, "index_logits_decode index_cache");
+  EXPECT_EQ(parting.cause, Parting::Cause::stale);
+  EXPECT_EQ(parting.maker, "index_cache_write");
+  EXPECT_EQ(parting.got_right, std::optional(false));
+  EXPECT_EQ(parting.want_right, std::optional(true));
+  EXPECT_NE(
+      to_text(found).find("inputs differ: not what index_cache_write made in " + path("a.h5")),
+      std::string::npos)
+      << to_text(found);
+  EXPECT_NE(to_markdown(found).find("inputs differ: not what index\\_cache\\_write made in"),
+            std::string::npos)
+      << to_markdown(found);
+  EXPECT_EQ(found.reproduce, "dsakit bisect " + path("a.h5") + " --against " + path("b.h5"))
+      << "replay feeds what was recorded, and sees nothing";
+  EXPECT_EQ(nlohmann::json::parse(to_json(found)).at("partings")[0].at("maker"),
+            "index_cache_write");
+}
+
+// A cache that both wrote otherwise: the operation that wrote it parts, and not the one that reads.
+TEST_F(BisectTest, WhatFollowsFromAnOutputIsNoInputThatDiffers) {
+  const TinyRecording fresh = with_fresh_cache();
+  TinyRecording other = fresh;
+  for (Tensor* cache : {&other.output("index_cache_write", "index_cache"),
+                        &other.input("index_cache_gather", "index_cache"),
+                        &other.input("index_logits_decode", "index_cache")})
+    cache->as<std::uint8_t>()[2] ^= 0x08;
+  const Bisection found = take(bisect(other, &fresh));
+  ASSERT_FALSE(found.partings.empty());
+  EXPECT_EQ(found.partings[0].operation, "index_cache_write");
+  EXPECT_EQ(found.partings[0].cause, Parting::Cause::itself);
+  for (const Parting& parting : found.partings) {
+    EXPECT_NE(parting.cause, Parting::Cause::stale) << parting.operation << " " << parting.tensor;
+    EXPECT_NE(parting.cause, Parting::Cause::given) << parting.operation << " " << parting.tensor;
+  }
+}
+
+TEST_F(BisectTest, AnInputOfOneFileAloneIsBadInput) {
+  const TinyRecording sound = testing::logits_recording();
+  TinyRecording other = sound;
+  other.operations.at("index_logits_prefill").inputs["column_origin"] =
+      testing::tiny::tensor(Dtype::int32, {5}, std::vector<std::int32_t>(5, 0));
+  const auto refused = bisect(sound, &other);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.status().what().find("inputs/column_origin: found none and the tensor"),
+            std::string::npos)
+      << refused.status().what();
+}
+
 } // namespace
 } // namespace dsakit::harness

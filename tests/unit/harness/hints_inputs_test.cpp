@@ -248,6 +248,17 @@ TEST_F(InputHints, AWrongSoftmaxScale) {
   EXPECT_EQ(with(plain * m * m, plain * m), fits(is + "mscale once, not squared"));
   EXPECT_EQ(with(plain, 1 / std::sqrt(576.0)), fits(is + "576^-0.5, of the absorbed query"));
   EXPECT_EQ(with(plain, plain * 1.1), "") << "no usual scale";
+
+  // Of heads of another size, or one that the recorded scale does not tell.
+  const double of_256 = 1 / std::sqrt(256.0);
+  EXPECT_EQ(with(of_256, plain), fits(is + "192^-0.5"));
+  EXPECT_EQ(with(of_256, 1 / std::sqrt(576.0)), fits(is + "576^-0.5, of the absorbed query"));
+  EXPECT_EQ(with(of_256 * m * m, of_256), fits(is + "256^-0.5, without mscale"));
+  EXPECT_EQ(with(of_256, of_256 * m * m),
+            fits(is + "256^-0.5 with the mscale of a YaRN factor of 40"));
+  EXPECT_EQ(with(0.05, 0.05 * std::sqrt(192 / 576.0)),
+            fits(is + "that of 576^-0.5 in place of 192^-0.5"));
+  EXPECT_EQ(with(0.05, 0.05 / (m * m)), fits(is + "without the mscale of a YaRN factor of 40"));
 }
 
 TEST_F(InputHints, SlotZeroInPlaceOfPadding) {

@@ -20,9 +20,23 @@ TEST_F(ValueHints, S06_AScaleOneExponentOffInSomeGroups) {
   for (const int i : {0, 3, 4, 8})
     scale.as<float>()[i] *= 2;
   const std::string text = hint(recording, "index_query_quant", "index_q_scale");
-  EXPECT_TRUE(says(text, "4 of 9 scales of the recorded values are one exponent from right"))
+  EXPECT_TRUE(says(text, "4 of 9 scales of the recorded values are one exponent from right, too "
+                         "large: an exact power of two rounded up once more"))
       << text;
   EXPECT_FALSE(says(text, "encoding")) << text;
+}
+
+TEST_F(ValueHints, S06_AScaleThatIsRoundedDown) {
+  TinyRecording recording = tiny_layer();
+  Tensor& scale = recording.output("index_query_quant", "index_q_scale");
+  for (const int i : {0, 3, 4, 8})
+    scale.as<float>()[i] /= 2;
+  std::string text = hint(recording, "index_query_quant", "index_q_scale");
+  EXPECT_TRUE(says(text, "one exponent from right, too small: rounded down or to even, not up?"))
+      << text;
+  scale.as<float>()[0] *= 4;
+  text = hint(recording, "index_query_quant", "index_q_scale");
+  EXPECT_TRUE(says(text, "one exponent from right, some too large and some too small")) << text;
 }
 
 TEST_F(ValueHints, S08_AnAmaxOverPartOfTheGroup) {
@@ -59,6 +73,33 @@ TEST_F(ValueHints, S20_SlotZeroWherePaddingBelongs) {
     ids[i] = std::max(ids[i], 0);
   const std::string text = hint(recording, "topk", "topk_indices");
   EXPECT_TRUE(says(text, "are 0 where -1 belongs")) << text;
+}
+
+// One is enough to say so, and not to call it the end of a longer row.
+TEST_F(ValueHints, S20_OneSlotZeroWherePaddingBelongs) {
+  TinyRecording recording = testing::topk_recording();
+  auto* ids = recording.output("topk", "topk_indices").as<std::int32_t>();
+  ASSERT_EQ(ids[4 * 9 + 1], -1);
+  ids[4 * 9 + 1] = 0;
+  EXPECT_TRUE(says(hint(recording, "topk", "topk_indices"), "are 0 where -1 belongs"));
+  ids[4 * 9 + 1] = 5;
+  EXPECT_TRUE(says(hint(recording, "topk", "topk_indices"), "(-1): a stale tail"));
+}
+
+// What a row of few candidates is filled up with ranks where its bits say, before the right ones.
+TEST_F(ValueHints, S40_AStaleTailThatIsSortedIn) {
+  TinyRecording recording = testing::topk_recording();
+  auto* ids = recording.output("topk", "topk_indices").as<std::int32_t>();
+  for (const int row : {3, 5, 9}) { // of 3, 2 and 1 keys
+    std::copy_backward(ids + 4 * row, ids + 4 * row + 3, ids + 4 * row + 4);
+    ids[4 * row] = 7;
+  }
+  std::string text = hint(recording, "topk", "topk_indices");
+  EXPECT_TRUE(says(text, "hold the right ids and others in the places of -1: a stale tail"))
+      << text;
+  ids[4 * 3 + 1] = 6; // one of the right ids is lost
+  text = hint(recording, "topk", "topk_indices");
+  EXPECT_FALSE(says(text, "stale tail")) << text;
 }
 
 TEST_F(ValueHints, PaddingWhereAnIdBelongs) {

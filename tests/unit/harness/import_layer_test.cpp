@@ -159,7 +159,8 @@ TEST_F(ImportLayer, TwoTensorsForOneObjectAreRefused) {
 TEST_F(ImportLayer, ConfigThatIsWrong) {
   SafetensorsFile file = layer();
   file.metadata["config"] = "{";
-  EXPECT_EQ(refusal(file), "metadata config: found no valid JSON, want some");
+  EXPECT_EQ(refusal(file).find("metadata config: line 1, column 2 (byte 2): found no valid JSON"),
+            0u);
   file.metadata["config"] = R"({"fp8_encoding": "e4m3fn"})";
   EXPECT_EQ(refusal(file), "metadata config: found no page_size");
   file.metadata["config"] = R"({"fp8_encoding": "e5m2", "page_size": 4, "use_fp4": false,

@@ -82,9 +82,14 @@ TEST_F(ImportSafetensors, HeaderLength) {
 TEST_F(ImportSafetensors, HeaderThatIsNoJsonObject) {
   EXPECT_EQ(open(safetensors_bytes("{}", "")), "");
   EXPECT_EQ(open(safetensors_bytes("{}   ", "")), ""); // padded
-  EXPECT_EQ(open(safetensors_bytes("", "")), "header: found no valid JSON, want some");
-  EXPECT_EQ(open(safetensors_bytes("{", "")), "header: found no valid JSON, want some");
-  EXPECT_EQ(open(safetensors_bytes("{\"\xFF\":1}", "")), "header: found no valid JSON, want some");
+  for (const auto& [header, byte] :
+       {std::pair("", "1"), std::pair("{", "2"), std::pair("{\"\xFF\":1}", "3")}) {
+    const std::string what = open(safetensors_bytes(header, ""));
+    EXPECT_EQ(what.find("header: line 1, column " + std::string(byte) + " (byte " + byte +
+                        "): found no valid JSON, want some"),
+              0u)
+        << what;
+  }
   EXPECT_EQ(open(safetensors_bytes("[]", "")), "header: found no JSON object, want one");
   EXPECT_EQ(open(safetensors_bytes("null", "")), "header: found no JSON object, want one");
 }

@@ -116,6 +116,22 @@ TEST_F(ModelConfig, RefusalsNameFileAndKey) {
   json = kGood;
   json["dsa_config"].erase("index_topk");
   EXPECT_EQ(refusal(json), "dsa_config: index_topk: found none, want a whole number");
+  for (const char* key : {"index_num_heads", "index_head_dim", "index_topk"})
+    for (const int value : {0, -5}) {
+      json = kGood;
+      json["dsa_config"][key] = value;
+      EXPECT_EQ(refusal(json), std::string("dsa_config: ") + key + ": found " +
+                                   std::to_string(value) + ", want at least 1");
+    }
+  json = kGood;
+  json["num_attention_heads"] = -96;
+  EXPECT_EQ(refusal(json), "num_attention_heads: found -96, want at least 1");
+  json = kGood;
+  json["q_lora_rank"] = 0;
+  EXPECT_EQ(refusal(json), "q_lora_rank: found 0, want at least 1");
+  json = kGood;
+  json["rms_norm_eps"] = -1e-6;
+  EXPECT_EQ(refusal(json), "rms_norm_eps: found -1e-06, want at least 0");
   EXPECT_EQ(refusal(nlohmann::json::array()), "found no JSON object, want one");
   EXPECT_FALSE(read("{"));
   const std::string missing = read_model_config(folder_ / "none.json").status().what();

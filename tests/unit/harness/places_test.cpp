@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "replay/quantised.hpp"
+#include "support/tiny_recording.hpp"
 #include "support/values.hpp"
 
 namespace dsakit::harness {
@@ -53,6 +54,35 @@ TEST(Map, AHugeAxisIsInWholeParts) {
   const AxisMap map = map_of(c, {200000}, {{"slots", "index", 1}})[0];
   EXPECT_EQ(map.block, 4);
   EXPECT_EQ(map.ranges, (Ranges{{199996, 199999}}));
+}
+
+// The bytes of a page are codes of all its tokens, then their scales: which token a byte is of is
+// not its place.
+TEST(Map, ABytesTokenOfAPage) {
+  testing::TinyRecording recording = testing::tiny_recording();
+  const OperationData data{{0, "index_cache_write"},
+                           recording.contract,
+                           recording.operations.at("index_cache_write"),
+                           {}};
+  const Shape shape = {4, 2 * 132};
+  const std::vector<Axis> axes = axes_of(data, "index_cache", shape);
+  const auto tokens = [&](const std::vector<std::int64_t>& bytes) {
+    std::vector<std::int64_t> at;
+    for (const std::int64_t byte : bytes)
+      at.push_back(3 * 264 + byte);
+    const std::vector<AxisMap> map = map_of(with_wrong(shape, at), shape, axes);
+    EXPECT_EQ(map.size(), 3u);
+    EXPECT_EQ(map[0].ranges, (Ranges{{3, 3}}));
+    EXPECT_EQ(map[1].axis, "tokens of a page");
+    EXPECT_EQ(map[1].extent, 2);
+    EXPECT_EQ(map[1].wrong_blocks, std::ssize(map[1].ranges));
+    return map[1].ranges;
+  };
+  EXPECT_EQ(tokens({127}), (Ranges{{0, 0}}));
+  EXPECT_EQ(tokens({128}), (Ranges{{1, 1}}));
+  EXPECT_EQ(tokens({256 + 3}), (Ranges{{0, 0}})) << "its scale";
+  EXPECT_EQ(tokens({256 + 4}), (Ranges{{1, 1}}));
+  EXPECT_TRUE(axes_of(data, "slot_mapping", {5})[0].token_of.empty());
 }
 
 TEST(Samples, AreAtMostEightWithTheFirstAndTheWorst) {

@@ -49,9 +49,13 @@ TEST_F(ReplayDepthTest, ACacheIsTakenApartIntoCodesAndScales) {
   EXPECT_EQ(line.quantised->scales_one_exponent, 1);
   EXPECT_GT(line.quantised->values_wrong, 100);
   EXPECT_FALSE(find(report, "index_cache_write", "index_cache", "kernel", "reference")->quantised);
-  ASSERT_EQ(line.map.size(), 2u);
+  ASSERT_EQ(line.map.size(), 3u);
   EXPECT_EQ(line.map[0].ranges, (std::vector<std::array<std::int64_t, 2>>{{1, 1}}));
-  EXPECT_EQ(line.map[1].unit, "tile");
+  EXPECT_EQ(line.map[1].axis, "tokens of a page");
+  EXPECT_EQ(line.map[1].ranges, (std::vector<std::array<std::int64_t, 2>>{{1, 1}}));
+  EXPECT_EQ(line.map[2].unit, "tile");
+  const std::string text = to_text(report, {});
+  EXPECT_NE(text.find("tokens of a page 1 (1 of 2)"), std::string::npos) << text;
 }
 
 TEST_F(ReplayDepthTest, CodesMeetTheScalesOfTheirOwnProducer) {

@@ -157,8 +157,8 @@ TEST_F(ReplayMxfp4, S06_ScalesOneExponentOffAreNamed) {
   for (std::int64_t i = 0; i < scale.elements(); i += 2)
     --scale.as<std::uint8_t>()[i];
   EXPECT_EQ(hint(recording, "index_query_quant", "index_q_scale"),
-            "30 of 60 scales of the recorded values are one exponent from right: a scale rounded "
-            "down or to even, not up?");
+            "30 of 60 scales of the recorded values are one exponent from right, too small: "
+            "rounded down or to even, not up?");
 }
 
 TEST_F(ReplayMxfp4, TheOtherLayoutAndTheRotationAreNamed) {

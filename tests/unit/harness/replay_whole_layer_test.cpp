@@ -188,6 +188,50 @@ TEST_F(ReplayWholeLayer, AStepThatIsNotWholeIsSkippedWithTheReason) {
             "want [4, 576]");
 }
 
+// Lengths that cannot be are bad input, and not a reason to leave the layer out.
+TEST_F(ReplayWholeLayer, LengthsThatCannotBeAreBadInput) {
+  const auto with = [&](const char* lens, std::int32_t value) {
+    ReplayOptions options;
+    options.paths = {recorded("decode:2x70+2", [&](RecordedOperation& operation) {
+      if (operation.inputs.count("query_lens"))
+        operation.inputs.at(lens).tensor.as<std::int32_t>()[1] = value;
+    })};
+    const auto report = run(options);
+    EXPECT_TRUE(report) << report.status().what();
+    if (!report) return std::string();
+    EXPECT_TRUE(report->files[0].bad_input) << to_text(*report, {});
+    const std::string& reason = report->files[0].reason;
+    return reason.substr(std::min(reason.find("/steps"), reason.size()));
+  };
+  EXPECT_EQ(with("seq_lens", 1'000'000), "/steps/0/layer/inputs/seq_lens [1]: found 1000000, want "
+                                         "at most the 128 tokens of a row of block_table");
+  EXPECT_EQ(with("seq_lens", 100), "/steps/0/layer/inputs/seq_lens [1]: found 100, want at most "
+                                   "the 72 columns of logits");
+  EXPECT_EQ(with("seq_lens", -1), "/steps/0/layer/inputs/seq_lens [1]: found -1, want at least its "
+                                  "2 new tokens (query_lens)");
+  EXPECT_EQ(with("query_lens", 3), "/steps/0/layer/inputs/query_lens [1]: found 3, want 0 to the 2 "
+                                   "rows that are left of hidden_states");
+}
+
+TEST_F(ReplayWholeLayer, ALayerThatIsLeftOutIsToldWithItsReason) {
+  ReplayOptions options;
+  options.paths = {recorded("decode:2x70+2", [](RecordedOperation& operation) {
+    if (operation.inputs.count("seq_lens"))
+      for (int i = 0; i < 2; ++i)
+        operation.inputs.at("seq_lens").tensor.as<std::int32_t>()[i] = 71;
+  })};
+  const auto report = run(options);
+  ASSERT_TRUE(report) << report.status().what();
+  EXPECT_EQ(report->verdict(), Verdict::pass);
+  std::string text = to_text(*report, {});
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  EXPECT_NE(
+      text.find("layer, step 0: skipped: the operations are not of one layer: seq_lens: found "
+                "71 as the longest, want 72"),
+      std::string::npos)
+      << text;
+}
+
 // A layer has no reference of its own: bisect names it, and neither its rows nor how to shrink it.
 TEST_F(ReplayWholeLayer, BisectNamesTheOperationBeforeTheLayer) {
   BisectOptions options;

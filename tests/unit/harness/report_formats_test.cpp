@@ -71,7 +71,7 @@ TEST(Junit, EscapesMarkupAndWhatXmlCannotHold) {
   ReportLine l = line("topk", "topk_indices", Verdict::fail);
   l.hint = "a < b && \"c\" \x01 \xff";
   const std::string xml = to_junit(report({l}));
-  EXPECT_TRUE(holds(xml, "a &lt; b &amp;&amp; &quot;c&quot; ? \xEF\xBF\xBD")) << xml;
+  EXPECT_TRUE(holds(xml, "a &lt; b &amp;&amp; &quot;c&quot; \\x01 \xEF\xBF\xBD")) << xml;
 }
 
 TEST(Junit, ABadFileIsATestInError) {
@@ -101,6 +101,15 @@ TEST(Markdown, FitsACommentWhateverHappened) {
   r.files.assign(500, {std::string(3000, 'f'), Verdict::fail, false, {}, {}, {}});
   r.warnings.assign(500, std::string(3000, 'w'));
   EXPECT_LT(to_markdown(r).size(), 65536u);
+}
+
+TEST(Markdown, SaysWhyAFileIsBad) {
+  Report bad = report({});
+  bad.files[0] = {
+      "x/a.h5", Verdict::error, true, "x/a.h5: found a | and " + std::string(300, 'b'), {}, {}};
+  const std::string text = to_markdown(bad);
+  EXPECT_TRUE(holds(text, "- error: x/a.h5: found a \\| and b")) << text;
+  EXPECT_TRUE(holds(text, std::string(300, 'b'))) << text;
 }
 
 } // namespace

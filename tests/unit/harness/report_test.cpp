@@ -1,4 +1,5 @@
 #include "dsakit/harness/report.hpp"
+#include "dsakit/harness/text.hpp"
 
 #include <gtest/gtest.h>
 
@@ -218,6 +219,40 @@ TEST(Text, LongHintsAndContractsAreWrapped) {
   std::istringstream text(to_text(r, {}));
   for (std::string row; std::getline(text, row);)
     EXPECT_LE(row.size(), 100u) << row;
+}
+
+// A file's name, and texts inside it, may hold what moves a cursor or begins a line.
+TEST(Printable, NothingOfAFileIsAControlCharacter) {
+  const std::string bad = "a\x1b[2J\n\r\x7f\xc2\x9b"
+                          "b";
+  ReportLine line;
+  for (std::string* text : {&line.file, &line.operation, &line.tensor, &line.kernel, &line.reason,
+                            &line.why, &line.hint})
+    *text = bad;
+  line.reproduce = "dsakit replay " + shell_word(bad);
+  line.other_kernels = {bad};
+  line.map = {{bad, "index", 4, 1, 4, 1, {{2, 2}}}};
+  line.verdict = Verdict::fail;
+  Report report;
+  report.verb = "compare";
+  report.against = bad;
+  report.files = {{bad, Verdict::fail, true, bad, {{"key", bad}}, {{"key", bad}}}};
+  report.lines = {line};
+  report.warnings = {bad};
+  for (const std::string& text :
+       {to_text(report, {.verbose = true}), to_junit(report), to_markdown(report)}) {
+    for (const char c : text)
+      EXPECT_TRUE(c == '\n' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f)) << int(c);
+    EXPECT_EQ(text.find("\xc2\x9b"), std::string::npos);
+    EXPECT_EQ(text.find("\n\r"), std::string::npos);
+    EXPECT_NE(text.find("x1b"), std::string::npos) << text;
+  }
+  EXPECT_EQ(shell_word("a\nb'\\"), R"($'a\x0ab\'\\')");
+  EXPECT_EQ(escaped("gr\xc3\xbc\xc3\x9f"
+                    "e"),
+            "gr\xc3\xbc\xc3\x9f"
+            "e")
+      << "letters stay";
 }
 
 } // namespace

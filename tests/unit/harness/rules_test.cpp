@@ -169,6 +169,30 @@ TEST_F(RulesTest, BadOverridesSayWhatTheyWant) {
   }
 }
 
+TEST_F(RulesTest, WhatIsNoJsonIsNamedWithItsPlace) {
+  const auto refusal = [&](const std::string& contents) {
+    const std::string path = file("bad.json", contents);
+    const Status status = Rules().replace_from(path);
+    EXPECT_EQ(status.code(), Code::bad_input);
+    EXPECT_TRUE(status.what().starts_with(path + ": ")) << status.what();
+    return status.what().substr(path.size() + 2);
+  };
+  EXPECT_EQ(refusal("{\n  \"rules\": [1,,2]\n}")
+                .find("line 2, column 15 (byte 17): found no valid "
+                      "JSON, want some: while parsing"),
+            0u)
+      << refusal("{\n  \"rules\": [1,,2]\n}");
+  EXPECT_EQ(refusal("{").find("line 1, column 2 (byte 2): found no valid JSON"), 0u);
+  EXPECT_EQ(refusal("").find("line 1, column 1 (byte 1): found no valid JSON"), 0u);
+  EXPECT_EQ(refusal("[1e999]").find("found no valid JSON"), 0u);
+  EXPECT_EQ(refusal("[\"\x1b[31m\"]").find('\x1b'), std::string::npos);
+}
+
+// A file that is there, and fails when it is read.
+TEST_F(RulesTest, WhatCannotBeReadIsNamed) {
+  EXPECT_EQ(Rules().replace_from("/proc/self/mem").what(), "/proc/self/mem: cannot be read");
+}
+
 TEST_F(RulesTest, BadFilesAreBadInputThatNamesTheFile) {
   const char* bad[] = {
       "",

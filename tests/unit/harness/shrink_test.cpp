@@ -11,6 +11,7 @@
 #include <set>
 
 #include "dsakit/harness/shrink.hpp"
+#include "replay/whole_hint.hpp"
 #include "replay_fixture.hpp"
 #include "shrink/reducer.hpp"
 #include "support/tiny_dcp.hpp"
@@ -423,6 +424,80 @@ TEST_F(ShrinkUnderRules, AWaivedFailureIsPassedOver) {
   };
   EXPECT_EQ(waive("k_scale"), "nothing fails that is not waived");
   EXPECT_EQ(waive("k_fp8"), "");
+}
+
+/// What a replay of the small file says of that tensor.
+class ShrunkHint : public ShrinkTest {
+protected:
+  std::string hint_in(const std::string& file, const std::string& operation,
+                      const std::string& tensor) const {
+    ReplayOptions options;
+    options.paths = {path(file)};
+    const auto report = run(options);
+    EXPECT_TRUE(report) << report.status().what();
+    return report ? find(*report, operation, tensor, "reference", "recorded")->hint : "";
+  }
+  std::string noted() const {
+    const auto reader = RecordingReader::open(path("small.h5"));
+    EXPECT_TRUE(reader) << reader.status().what();
+    const auto found = reader->provenance().find("hint");
+    return found == reader->provenance().end() ? "" : found->second;
+  }
+};
+
+// Scales that are one exponent off are told from four on; of the row that is left one is wrong.
+TEST_F(ShrunkHint, IsThatOfTheWholeWhereTooLittleIsLeft) {
+  TinyRecording wrong = testing::tiny_layer();
+  Tensor& scale = wrong.output("index_query_quant", "index_q_scale");
+  for (const int i : {0, 3, 4, 8})
+    scale.as<float>()[i] *= 2;
+  wrong.write(path("tiny.h5"));
+  const std::string whole = hint_in("tiny.h5", "index_query_quant", "index_q_scale");
+  ASSERT_NE(whole, "");
+  shrink("index_query_quant");
+  EXPECT_EQ(noted(), "index_q_scale: " + whole);
+  EXPECT_EQ(hint_in("small.h5", "index_query_quant", "index_q_scale"),
+            whole + " (as seen in the recording that this was cut from)");
+}
+
+// Zeros in place of -1: one is left, and says the same.
+TEST_F(ShrunkHint, StaysWhatItWas) {
+  TinyRecording wrong = testing::tiny_layer();
+  Tensor& ids = wrong.output("topk", "topk_indices");
+  int zeros = 0;
+  for (std::int64_t i = 0; i < ids.elements(); ++i)
+    if (ids.as<std::int32_t>()[i] < 0) ids.as<std::int32_t>()[i] = 0, ++zeros;
+  ASSERT_GT(zeros, 0);
+  wrong.write(path("tiny.h5"));
+  const std::string whole = hint_in("tiny.h5", "topk", "topk_indices");
+  EXPECT_NE(whole.find("are 0 where -1 belongs"), std::string::npos) << whole;
+  shrink("topk");
+  EXPECT_EQ(noted(), "");
+  EXPECT_EQ(hint_in("small.h5", "topk", "topk_indices"), whole);
+}
+
+TEST_F(ShrunkHint, NoneOfTheWholeIsNoneOfThePart) {
+  TinyRecording small = testing::tiny_layer();
+  Tensor& ids = small.output("topk", "topk_indices");
+  std::int64_t at = 0;
+  while (at < ids.elements() && ids.as<std::int32_t>()[at] >= 0)
+    ++at;
+  ASSERT_LT(at, ids.elements());
+  ids.as<std::int32_t>()[at] = 0;
+  small.provenance["hint"] = "topk_indices: none";
+  small.write(path("tiny.h5"));
+  EXPECT_EQ(hint_in("tiny.h5", "topk", "topk_indices"), "");
+  small.provenance["hint"] = "logits: something else";
+  small.write(path("tiny.h5"));
+  EXPECT_NE(hint_in("tiny.h5", "topk", "topk_indices"), "") << "of another tensor";
+}
+
+TEST(WholeHint, CountsAndPlacesAsideAPartIsTheSame) {
+  EXPECT_TRUE(is_part_of_hint("1 of 1 scales are off", "4 of 9 scales are off"));
+  EXPECT_TRUE(is_part_of_hint("b from [3] on", "a; or: b from [1, 20] on"));
+  EXPECT_TRUE(is_part_of_hint("", "a"));
+  EXPECT_FALSE(is_part_of_hint("a; or: c", "a; or: b"));
+  EXPECT_FALSE(is_part_of_hint("right under page_size=16", "right under page_size=64"));
 }
 
 } // namespace

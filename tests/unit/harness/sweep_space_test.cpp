@@ -122,7 +122,8 @@ TEST_F(SweepSpaceTest, ALibrarysKernelIsSweptOverWhateverItTakesOrAsItIs) {
 }
 
 TEST_F(SweepSpaceTest, WhatIsWrongIsNamedWithItsPlace) {
-  EXPECT_EQ(refusal(read("{")), "found no valid JSON, want some");
+  EXPECT_EQ(refusal(read("{")).find("line 1, column 2 (byte 2): found no valid JSON, want some"),
+            0u);
   EXPECT_EQ(refusal(read("[]")), "schema: found another, want dsakit.sweep-space/1");
   EXPECT_EQ(refusal(read(R"({"schema": "dsakit.sweep-space/1"})")),
             "sweeps: found no list with sweeps, want one");

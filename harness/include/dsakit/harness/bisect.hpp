@@ -2,12 +2,14 @@
 // recordings of one run part (docs/bisect.schema.json).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "dsakit/core/status.hpp"
+#include "dsakit/harness/progress.hpp"
 #include "dsakit/harness/replay.hpp"
 #include "dsakit/harness/report.hpp"
 #include "dsakit/harness/rules.hpp"
@@ -48,7 +50,8 @@ struct Growth {
 /// A tensor that two recordings do not have in common.
 struct Parting {
   enum class Cause : std::uint8_t {
-    given,  ///< an input that no operation before it made
+    given,  ///< an input that no operation of the step makes
+    stale,  ///< an input that in one file is not what the operation before it made
     itself, ///< more than its inputs explain
     inputs, ///< as the reference says for those inputs
   };
@@ -61,10 +64,12 @@ struct Parting {
   std::vector<std::int64_t> first_at = {};
   std::optional<Sample> got = {};  ///< of FILE
   std::optional<Sample> want = {}; ///< of OTHER
-  /// Whether the reference says so of its inputs; none of a given one.
+  std::string maker = {};          ///< of a stale input, the operation that made another
+  /// Whether the reference says so of its inputs; of a stale input whether it is what `maker` made;
+  /// none of a given one.
   std::optional<bool> got_right = {};
   std::optional<bool> want_right = {};
-  std::string gate = {};   ///< of the rule; exact for a given input
+  std::string gate = {};   ///< of the rule; exact for an input
   std::string waived = {}; ///< until when and why; empty: it is not
 };
 
@@ -77,8 +82,10 @@ struct BisectOptions {
   optimized::HostOptions host;
   std::vector<ContractOverride> overrides;
   int time_limit_s = 60;
-  std::string kernel_library; ///< as of replay
-  std::string repeat;         ///< options that `reproduce` repeats
+  std::string kernel_library;                     ///< as of replay
+  std::string repeat;                             ///< options that `reproduce` repeats
+  const std::atomic<bool>* interrupted = nullptr; ///< then the bisection is partial
+  Progress progress;
 };
 
 struct Bisection {
@@ -90,6 +97,7 @@ struct Bisection {
   Verdict verdict = Verdict::pass;     ///< of the whole; skipped: nothing could be judged
   std::string reason;                  ///< of skipped
   std::int64_t operations = 0;         ///< that were judged
+  bool partial = false;                ///< Ctrl-C ended it before everything was looked at
   std::vector<JudgedOperation> judged; ///< in causal order, with those that were skipped
 
   // Without `against`.

@@ -37,9 +37,10 @@ struct CompareOptions {
 std::string compare_command(const CompareOptions& options);
 
 /// Outputs are matched by step, operation and name, and held to their rules: exact, or derived from
-/// the inputs of `got` with the sum of both producers' bounds. bad_input where the contracts or the
-/// inputs differ, since then the outputs may rightly differ, and where an output is on one side
-/// only.
+/// the inputs of `got` with the sum of both producers' bounds. Inputs that differ are lines of the
+/// verdict error, the outputs of their operations are not compared, and the file is bad input,
+/// since they may rightly differ. bad_input where the contracts differ, and where an output is on
+/// one side only.
 Result<Report> compare_recordings(const CompareOptions& options, Rules& rules);
 
 } // namespace dsakit::harness

@@ -221,7 +221,8 @@ std::string to_markdown(const Report& report); ///< a summary that fits a commen
 /// Writes a report to `path`, whole or not at all.
 Status write_report(const std::string& path, const std::string& contents);
 
-/// `text` as one word of a POSIX shell: what `reproduce` is made of.
+/// `text` as one word of a POSIX shell, with control characters as one of bash ($'a\x0ab'): what
+/// `reproduce` is made of.
 std::string shell_word(const std::string& text);
 
 } // namespace dsakit::harness

@@ -29,18 +29,23 @@ public:
   /// everything pass explains nothing.
   bool explains(const Assumption& assumption) const;
 
-  /// The operation, of the few rows.
+  /// The operation, of some of its rows.
   OperationData data() const { return {id_, contract_, *tensors_, config_}; }
 
 private:
   AssumptionCheck() = default;
   Case case_of(const RecordedOperation& tensors) const;
+  /// The comparison under it; nothing where it cannot be judged.
+  std::optional<Comparison> under(const Assumption& assumption,
+                                  const RecordedOperation& tensors) const;
 
   const OperationAdapter* adapter_ = nullptr;
   OperationId id_;
   ContractValues contract_;
   Attributes config_;
   std::unique_ptr<RecordedOperation> tensors_; ///< with the side that is not the reference
+  /// The same of two rows, the first and a wrong one, which refuse most assumptions sooner.
+  std::unique_ptr<RecordedOperation> two_rows_;
   Case case_;
   Comparison before_;
 };

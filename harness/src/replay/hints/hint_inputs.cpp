@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <limits>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "../../operations/dcp_rank.hpp"
 #include "../sample_rows.hpp"
@@ -31,30 +35,78 @@ void weights_fold(Inputs& inputs) {
                             [](float, std::int64_t) { return 1.0F; });
 }
 
-void sparse_attention(Inputs& inputs, const OperationData& data) {
-  const double scale = *parse_number(data.config.at("softmax_scale"));
-  const double plain = 1 / std::sqrt(192.0);
-  const auto mscale = [](double factor) {
-    const double m = 0.1 * std::log(factor) + 1;
-    return m * m;
+/// Another softmax scale, and how it is told.
+struct OtherScale {
+  double value;
+  std::string text;
+};
+
+std::string power(std::int64_t dim) {
+  return std::to_string(dim) + "^-0.5";
+}
+
+/// Scales that are mistaken for `scale`: of other dims of the layer, with another mscale of YaRN.
+std::vector<OtherScale> other_scales(double scale) {
+  constexpr std::int64_t kDims[] = {192, 128, 256, 64, 512, 576};
+  constexpr int kFactors[] = {4, 8, 16, 32, 40, 64, 128};
+  const auto mscale = [](double factor) { return 0.1 * std::log(factor) + 1; };
+  const auto same = [](double a, double b) { return std::abs(a / b - 1) < 1e-4; };
+  std::optional<std::int64_t> own; // the head size, if the scale tells
+  for (const std::int64_t dim : kDims) {
+    const double times = scale * std::sqrt(static_cast<double>(dim));
+    const bool has_mscale = std::any_of(std::begin(kFactors), std::end(kFactors), [&](int factor) {
+      return same(times, std::pow(mscale(factor), 2));
+    });
+    if (!own && (same(times, 1) || has_mscale)) own = dim;
+  }
+  const double plain = own ? 1 / std::sqrt(static_cast<double>(*own)) : scale;
+  const std::string head = own ? power(*own) : "the recorded one";
+
+  std::vector<OtherScale> others;
+  const auto add = [&](double value, const std::string& text) {
+    if (same(value, scale) || std::any_of(others.begin(), others.end(), [&](const OtherScale& o) {
+          return same(o.value, value);
+        }))
+      return;
+    others.push_back({value, text});
   };
-  for (const auto& [other, what] :
-       {std::pair(plain, "192^-0.5, without mscale"),
-        {std::sqrt(scale * plain), "mscale once, not squared"},
-        {scale * scale / plain, "mscale applied twice"},
-        {plain * mscale(4), "192^-0.5 with the mscale of a YaRN factor of 4"},
-        {plain * mscale(32), "192^-0.5 with the mscale of a YaRN factor of 32"},
-        {plain * mscale(40), "192^-0.5 with the mscale of a YaRN factor of 40"},
-        {plain * mscale(64), "192^-0.5 with the mscale of a YaRN factor of 64"},
-        {1 / std::sqrt(576.0), "576^-0.5, of the absorbed query"},
-        {1 / std::sqrt(128.0), "128^-0.5, without the 64 unrotated dims"},
-        {scale * std::log2(std::exp(1.0)), "log2(e) too large"},
-        {scale / std::log2(std::exp(1.0)), "log2(e) too small"},
-        {1.0, "left out"}}) {
-    if (std::abs(other / scale - 1) < 1e-6) continue;
+  if (own) {
+    add(plain, head + ", without mscale");
+    add(std::sqrt(scale * plain), "mscale once, not squared");
+    add(scale * scale / plain, "mscale applied twice");
+  }
+  const auto of_yarn = [&](int factor) {
+    add(plain * std::pow(mscale(factor), 2),
+        head + " with the mscale of a YaRN factor of " + std::to_string(factor));
+  };
+  for (const int usual : {4, 32, 40, 64})
+    of_yarn(usual);
+  add(1 / std::sqrt(576.0), power(576) + ", of the absorbed query");
+  add(1 / std::sqrt(128.0), power(128) + ", without the 64 unrotated dims");
+  add(scale * std::log2(std::exp(1.0)), "log2(e) too large");
+  add(scale / std::log2(std::exp(1.0)), "log2(e) too small");
+  add(1.0, "left out");
+  // What is rarer comes after what a few rows may not tell from it.
+  for (const int factor : kFactors)
+    of_yarn(factor);
+  for (const std::int64_t dim : kDims)
+    add(1 / std::sqrt(static_cast<double>(dim)), power(dim));
+  for (const std::int64_t from : kDims) // with whatever else is in it
+    for (const std::int64_t to : kDims)
+      if (!own || from == *own)
+        add(scale * std::sqrt(static_cast<double>(from) / static_cast<double>(to)),
+            "that of " + power(to) + " in place of " + power(from));
+  for (const int factor : kFactors)
+    add(scale / std::pow(mscale(factor), 2),
+        "without the mscale of a YaRN factor of " + std::to_string(factor));
+  return others;
+}
+
+void sparse_attention(Inputs& inputs, const OperationData& data) {
+  for (const OtherScale& other : other_scales(*parse_number(data.config.at("softmax_scale")))) {
     char digits[32];
-    std::snprintf(digits, sizeof digits, "%.17g", other);
-    inputs.made.push_back({std::string("what comes out where the softmax scale is ") + what,
+    std::snprintf(digits, sizeof digits, "%.17g", other.value);
+    inputs.made.push_back({"what comes out where the softmax scale is " + other.text,
                            [=](RecordedOperation&, ContractValues&, Attributes& config) {
                              config["softmax_scale"] = digits;
                            }});

@@ -111,7 +111,11 @@ Hint scales(const Failure& f) {
   // All of them by one factor: an encoding, not the rounding of some.
   const bool constant = found->count == found->all && (doubled == n || halved == n);
   if (nearly_all(doubled + halved) && !constant)
-    return part + " are one exponent from right: a scale rounded down or to even, not up?";
+    return part + " are one exponent from right, " +
+           (halved == 0    ? "too large: an exact power of two rounded up once more, or a floor "
+                             "twice as high?"
+            : doubled == 0 ? "too small: rounded down or to even, not up?"
+                           : "some too large and some too small: those of other groups?");
   if (nearly_all(count(one_ulp_apart)))
     return part + " are one ulp off: times a reciprocal instead of a division?";
   if (nearly_all(count([](const ScalePair& p) { return p.odd < p.right; })) && !constant)

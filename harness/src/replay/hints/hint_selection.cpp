@@ -1,8 +1,10 @@
 // Hints about positions and slots.
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "failure.hpp"
 
@@ -52,6 +54,25 @@ std::optional<std::int64_t> padding_before_ids(const Failure& f) {
   return std::nullopt;
 }
 
+/// Each wrong row has places left over, and holds all of its right ids and others besides.
+bool ids_beyond_the_right_ones(const Failure& f) {
+  const std::int64_t k = f.wrong.shape()[1];
+  const std::set<std::int64_t> rows = wrong_rows(f);
+  return std::all_of(rows.begin(), rows.end(), [&](std::int64_t row) {
+    const auto ids_of = [&](const Tensor& ids) {
+      const std::int32_t* first = ids.as<std::int32_t>() + row * k;
+      std::vector<std::int32_t> of_row;
+      std::copy_if(first, first + k, std::back_inserter(of_row),
+                   [](std::int32_t id) { return id != -1; });
+      std::sort(of_row.begin(), of_row.end());
+      return of_row;
+    };
+    const auto odd = ids_of(f.wrong.odd_tensor()), right = ids_of(f.wrong.right_tensor());
+    return odd.size() > right.size() &&
+           std::includes(odd.begin(), odd.end(), right.begin(), right.end());
+  });
+}
+
 /// What stands where another id belongs has the same score.
 bool same_scores(const Failure& f) {
   const Tensor& logits = f.data.input("logits");
@@ -96,11 +117,15 @@ Hint selection(const Failure& f) {
       }))
     return f.whose_from() + " stand where there is nothing left (-inf): scores beyond the row";
   if (!holds_ids(f)) return {};
-  if (wrong.nearly_all([&](std::int64_t i) { return wrong.right(i) == -1 && wrong.odd(i) == 0; }))
-    return whose(f.c) + " are 0 where -1 belongs: token 0 is read in place of nothing";
   // One is enough: nothing but -1 may stand there.
+  if (wrong.nearly_all([&](std::int64_t i) { return wrong.right(i) == -1 && wrong.odd(i) == 0; },
+                       1))
+    return whose(f.c) + " are 0 where -1 belongs: token 0 is read in place of nothing";
   if (wrong.nearly_all([&](std::int64_t i) { return wrong.right(i) == -1; }, 1))
     return f.whose_from() + " stand where there is nothing left (-1): a stale tail";
+  if (ids_beyond_the_right_ones(f))
+    return f.whose_from() +
+           " hold the right ids and others in the places of -1: a stale tail, sorted in";
   if (wrong.nearly_all([&](std::int64_t i) { return wrong.odd(i) == -1 && wrong.right(i) >= 0; }))
     return whose(f.c) + " are -1 where an id belongs: padding counts, or ids are lost";
   if (const auto row = padding_before_ids(f))
