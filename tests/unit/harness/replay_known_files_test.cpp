@@ -74,19 +74,20 @@ TEST_P(ReplayKnownFile, PassesOnBothModels) {
 INSTANTIATE_TEST_SUITE_P(
     Shared, ReplayKnownFile,
     ::testing::Values(
-        File{"decode_fnuz", 115, 1}, File{"decode_mxfp4", 110, 1}, File{"decode_next_n2", 115, 1},
-        File{"kernel_cache_write", 12}, File{"kernel_cp_merge", 21}, File{"kernel_fp8_cast", 0},
-        File{"kernel_index_convert", 111}, File{"kernel_index_insert_normal", 15},
-        File{"kernel_index_insert_shuffle", 12}, File{"kernel_logits_paged_cancel_h32_n1", 5},
-        File{"kernel_logits_paged_cancel_h64_n1", 5}, File{"kernel_logits_paged_h32_n1", 3},
-        File{"kernel_logits_paged_h64_n2", 3}, File{"kernel_logits_paged_rocm_h32_n1", 5},
-        File{"kernel_logits_paged_rocm_h32_n2", 5}, File{"kernel_logits_paged_rocm_h64_n1", 5},
-        File{"kernel_logits_paged_rocm_h64_n2", 5}, File{"kernel_logits_prefill_h32", 5},
-        File{"kernel_logits_prefill_h64", 5}, File{"kernel_mla_decode_h64", 6},
-        File{"kernel_mla_prefill_bf16_h16", 1}, File{"kernel_mxfp4_insert_flat", 9},
-        File{"kernel_mxfp4_quant", 6}, File{"kernel_norms", 37}, File{"kernel_quant_q", 10},
-        File{"kernel_topk", 3}, File{"prefill_no_q_lora_rmsnorm_yarn", 100, 1},
-        File{"prefill_q_lora_layernorm_gate", 115, 1}),
+        File{"decode_fnuz", 115, 92}, File{"decode_mxfp4", 110, 88},
+        File{"decode_next_n2", 115, 92}, File{"kernel_cache_write", 12},
+        File{"kernel_cp_merge", 21}, File{"kernel_fp8_cast", 0}, File{"kernel_index_convert", 111},
+        File{"kernel_index_insert_normal", 15}, File{"kernel_index_insert_shuffle", 12},
+        File{"kernel_logits_paged_cancel_h32_n1", 5}, File{"kernel_logits_paged_cancel_h64_n1", 5},
+        File{"kernel_logits_paged_h32_n1", 3}, File{"kernel_logits_paged_h64_n2", 3},
+        File{"kernel_logits_paged_rocm_h32_n1", 5}, File{"kernel_logits_paged_rocm_h32_n2", 5},
+        File{"kernel_logits_paged_rocm_h64_n1", 5}, File{"kernel_logits_paged_rocm_h64_n2", 5},
+        File{"kernel_logits_prefill_h32", 5}, File{"kernel_logits_prefill_h64", 5},
+        File{"kernel_mla_decode_h64", 6}, File{"kernel_mla_prefill_bf16_h16", 1},
+        File{"kernel_mxfp4_insert_flat", 9}, File{"kernel_mxfp4_quant", 6},
+        File{"kernel_norms", 37}, File{"kernel_quant_q", 10}, File{"kernel_topk", 3},
+        File{"prefill_no_q_lora_rmsnorm_yarn", 100, 80},
+        File{"prefill_q_lora_layernorm_gate", 115, 92}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_F(ReplayKnownFiles, AttentionFailsUnderTheOtherReadingOfTheScalesAndTheFieldIsNamed) {
