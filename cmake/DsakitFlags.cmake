@@ -44,5 +44,6 @@ endfunction()
 
 # Two files of such a target cannot give different things one name, not even in unnamed namespaces.
 function(dsakit_unity target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${DSAKIT_UNITY} UNITY_BUILD_BATCH_SIZE 12)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${DSAKIT_UNITY} UNITY_BUILD_BATCH_SIZE 12
+    UNITY_BUILD_CODE_BEFORE_INCLUDE "// NOLINTNEXTLINE(bugprone-suspicious-include): that is what a batch is")
 endfunction()

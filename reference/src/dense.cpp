@@ -36,16 +36,16 @@ struct Rows {
 
 /// Rows of x.
 template <class Value>
-struct Inputs {
+struct Activations {
   /// A row of x is a column; whole blocks of them.
   using Columns = Eigen::Matrix<Value, Eigen::Dynamic, Eigen::Dynamic>;
 
-  Inputs(std::int64_t inputs, std::int64_t count)
+  Activations(std::int64_t inputs, std::int64_t count)
       : rows(count),
         columns(Columns::Zero(inputs, (count + kRowBlock - 1) / kRowBlock * kRowBlock)) {}
 
-  Inputs magnitudes() const {
-    Inputs x = *this;
+  Activations magnitudes() const {
+    Activations x = *this;
     x.columns = x.columns.cwiseAbs();
     return x;
   }
@@ -55,9 +55,9 @@ struct Inputs {
 };
 
 template <class Value>
-Inputs<Value> widen(ActivationDtype dtype, Rows<const std::uint16_t> x, std::int64_t inputs,
-                    std::int64_t rows) {
-  Inputs<Value> values(inputs, rows);
+Activations<Value> widen(ActivationDtype dtype, Rows<const std::uint16_t> x, std::int64_t inputs,
+                         std::int64_t rows) {
+  Activations<Value> values(inputs, rows);
   std::vector<float> row(static_cast<std::size_t>(inputs));
   for (std::int64_t r = 0; r < rows; ++r) {
     load_activations(dtype, x.data + r * x.stride, row);
@@ -66,8 +66,8 @@ Inputs<Value> widen(ActivationDtype dtype, Rows<const std::uint16_t> x, std::int
   return values;
 }
 
-Inputs<double> copy(Rows<const double> x, std::int64_t inputs, std::int64_t rows) {
-  Inputs<double> values(inputs, rows);
+Activations<double> copy(Rows<const double> x, std::int64_t inputs, std::int64_t rows) {
+  Activations<double> values(inputs, rows);
   for (std::int64_t r = 0; r < rows; ++r)
     std::copy_n(x.data + r * x.stride, inputs, values.columns.col(r).begin());
   return values;
@@ -75,8 +75,8 @@ Inputs<double> copy(Rows<const double> x, std::int64_t inputs, std::int64_t rows
 
 /// store(row, w * x[row]) for each row.
 template <class Value, class Store>
-void multiply(const Matrix<Value>& w, const Inputs<Value>& x, const Store& store) {
-  typename Inputs<Value>::Columns y(w.rows(), kRowBlock);
+void multiply(const Matrix<Value>& w, const Activations<Value>& x, const Store& store) {
+  typename Activations<Value>::Columns y(w.rows(), kRowBlock);
   for (std::int64_t first = 0; first < x.rows; first += kRowBlock) {
     y.noalias() = w * x.columns.middleCols(first, kRowBlock);
     for (std::int64_t r = 0; r < std::min(kRowBlock, x.rows - first); ++r)
@@ -84,7 +84,7 @@ void multiply(const Matrix<Value>& w, const Inputs<Value>& x, const Store& store
   }
 }
 
-void simulate(const Matrix<float>& w, const Inputs<float>& x, ActivationDtype dtype,
+void simulate(const Matrix<float>& w, const Activations<float>& x, ActivationDtype dtype,
               Rows<std::uint16_t> y) {
   multiply(w, x, [&](std::int64_t row, const auto& column) {
     for (Eigen::Index o = 0; o < column.size(); ++o)
@@ -92,7 +92,7 @@ void simulate(const Matrix<float>& w, const Inputs<float>& x, ActivationDtype dt
   });
 }
 
-void propagate(Matrix<double> w, const Inputs<double>& dx, Rows<double> dy) {
+void propagate(Matrix<double> w, const Activations<double>& dx, Rows<double> dy) {
   w = w.cwiseAbs();
   multiply(w, dx, [&](std::int64_t row, const auto& column) {
     std::copy(column.begin(), column.end(), dy.data + row * dy.stride);
@@ -100,7 +100,7 @@ void propagate(Matrix<double> w, const Inputs<double>& dx, Rows<double> dy) {
 }
 
 /// magnitudes: |x|
-void compute(Matrix<double> w, const Inputs<double>& x, const Inputs<double>& magnitudes,
+void compute(Matrix<double> w, const Activations<double>& x, const Activations<double>& magnitudes,
              ActivationDtype dtype, Rows<double> y, Rows<double> bound) {
   const Eigen::Index outputs = w.rows();
   const std::int64_t roundings = w.cols() + 2;
@@ -147,8 +147,8 @@ Status check(const Absorption& in) {
 
 /// The first `inputs` of a head's `width` elements of x.
 template <class Value>
-Inputs<Value> head_of(const Absorption& in, std::int64_t head, std::int64_t width,
-                      std::int64_t inputs) {
+Activations<Value> head_of(const Absorption& in, std::int64_t head, std::int64_t width,
+                           std::int64_t inputs) {
   return widen<Value>(in.dtype, {in.x + head * width, in.heads * width}, inputs, in.tokens);
 }
 

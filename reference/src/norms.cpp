@@ -30,7 +30,7 @@ bool rounds_twice(const Norm& norm) {
 
 /// A row of x and the parameters, widened; weight and bias rounded to the activation dtype first.
 template <class Value>
-struct Row {
+struct NormRow {
   std::vector<Value> x;
   std::vector<Value> weight;
   std::vector<Value> bias; ///< empty for rmsnorm
@@ -53,8 +53,8 @@ Value mean_of(const std::vector<Value>& x) {
 }
 
 template <class Value>
-Row<Value> load_row(const Norm& norm, const std::uint16_t* x) {
-  Row<Value> row{};
+NormRow<Value> load_row(const Norm& norm, const std::uint16_t* x) {
+  NormRow<Value> row{};
   for (std::int64_t i = 0; i < norm.width; ++i) {
     row.x.push_back(activation_to_float(norm.dtype, x[i]));
     row.weight.push_back(round_to_activation(norm.dtype, norm.weight[i]));

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -175,7 +176,8 @@ void expect_launch(Arch arch, const Params& params) {
     EXPECT_EQ(launch.grid[0] * launch.grid[1] * launch.grid[2], kernel.workgroups(params));
     EXPECT_EQ(launch.block[0] % 64, 0U);
     ASSERT_EQ(launch.arguments.size(), sizeof params);
-    EXPECT_EQ(std::memcmp(launch.arguments.data(), &params, sizeof params), 0);
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(&params); // those of padding, too
+    EXPECT_TRUE(std::equal(launch.arguments.begin(), launch.arguments.end(), bytes));
 
     pretend("1", mach(arch), "1");
     const Status failed =

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <random>
 #include <string>
 
@@ -156,7 +157,7 @@ Status write(const std::string& path, std::int64_t wanted, const std::string& on
 
 } // namespace
 
-int main(int count, char** arguments) {
+int main(int count, char** arguments) try {
   if (count < 3 || count > 4) {
     std::fputs("large_recording OUT GIB [OPERATION]\n", stderr);
     return 2;
@@ -166,4 +167,7 @@ int main(int count, char** arguments) {
             count == 4 ? arguments[3] : "");
   if (!status) std::fprintf(stderr, "%s\n", status.what().c_str());
   return status ? 0 : 2;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "large_recording: %s\n", error.what());
+  return 2;
 }

@@ -1,6 +1,7 @@
 // KimiK3DSAAttention on a device against the reference, on every device: each operation is held to
 // what the reference makes of what the pipeline fed it, exact from the quantisers to the slots and
 // within the derived bound elsewhere.
+#include <cstring>
 #include <functional>
 
 #include <gtest/gtest.h>

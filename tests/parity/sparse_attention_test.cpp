@@ -353,9 +353,8 @@ TEST_P(SparseAttention, TheLargestScoreMayComeInAnyRound) {
   for (std::int64_t at : {0, 40, 95}) {
     Problem p = random_problem(1, 3, 96, {2, 64}, Fp8Encoding::e4m3fn, 0, 18);
     std::uint8_t* record = p.cache.data() + p.pages.offset(p.slots[static_cast<std::size_t>(at)]);
-    for (int d = 0; d < 64; ++d) { // k_pe along the first head's query
-      const std::uint16_t value =
-          testing::to_bf16(8 * reference::bf16_to_float(p.q[static_cast<std::size_t>(512 + d)]));
+    for (std::size_t d = 0; d < 64; ++d) { // k_pe along the first head's query
+      const std::uint16_t value = testing::to_bf16(8 * reference::bf16_to_float(p.q[512 + d]));
       std::memcpy(record + 528 + 2 * d, &value, sizeof value);
     }
     expect_within_bound(p);

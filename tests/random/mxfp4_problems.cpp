@@ -12,13 +12,13 @@ using tiny::tensor;
 
 /// An index cache [pages, row_bytes], each page `offset` bytes into its row. Scales lie behind the
 /// codes in both layouts.
-struct Pages {
+struct Mxfp4Pages {
   std::int64_t page_size;
   std::int64_t row_bytes;
   std::int64_t offset;
 };
 
-Pages draw_pages(TinyRecording& r, Draw& d) {
+Mxfp4Pages draw_mxfp4_pages(TinyRecording& r, Draw& d) {
   const std::int64_t page_size = d.any<std::int64_t>({1, 5, 16, 64, 64, 128});
   r.contract["page_size"] = std::to_string(page_size);
   r.contract["index_page_layout"] = page_size == 64 && d.one_in(2) ? "preshuffle64" : "flat";
@@ -49,7 +49,7 @@ harness::RecordedTensor draw_scales(Shape shape, Draw& d) {
                 draw<std::uint8_t>(element_count(shape), [&] { return draw_scale(d); }));
 }
 
-harness::RecordedTensor draw_cache(const Pages& pages, std::int64_t count, Draw& d) {
+harness::RecordedTensor draw_cache(const Mxfp4Pages& pages, std::int64_t count, Draw& d) {
   auto cache = bytes_tensor({count, pages.row_bytes}, d);
   for (std::int64_t page = 0; page < count; ++page)
     std::generate_n(cache.tensor.as<std::uint8_t>() + page * pages.row_bytes + pages.offset +
@@ -84,7 +84,7 @@ void draw_index_query_quant_mxfp4(TinyRecording& r, Draw& d) {
 
 void draw_index_cache_write_mxfp4(TinyRecording& r, Draw& d) {
   draw_quant(r, d);
-  const Pages pages = draw_pages(r, d);
+  const Mxfp4Pages pages = draw_mxfp4_pages(r, d);
   const std::int64_t count = d.between(1, 4), pool = count * pages.page_size;
   const std::int64_t tokens = d.count(std::min<std::int64_t>(pool, 70));
   auto& op = r.operations["index_cache_write"];
@@ -95,7 +95,7 @@ void draw_index_cache_write_mxfp4(TinyRecording& r, Draw& d) {
 }
 
 void draw_index_cache_gather_mxfp4(TinyRecording& r, Draw& d) {
-  const Pages pages = draw_pages(r, d);
+  const Mxfp4Pages pages = draw_mxfp4_pages(r, d);
   constexpr std::int64_t kPages = 5;
   auto& op = r.operations["index_cache_gather"];
   const std::int64_t rows = draw_gathered_rows(op, pages.page_size, kPages, d);
@@ -117,7 +117,7 @@ void draw_index_logits_prefill_mxfp4(TinyRecording& r, Draw& d) {
 }
 
 void draw_index_logits_decode_mxfp4(TinyRecording& r, Draw& d) {
-  const Pages pages = draw_pages(r, d);
+  const Mxfp4Pages pages = draw_mxfp4_pages(r, d);
   auto& op = r.operations["index_logits_decode"];
   const DecodeShape shape = draw_decode_rows(op, pages.page_size, d);
   draw_scoring(r, op, shape.rows, shape.columns, d);

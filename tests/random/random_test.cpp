@@ -19,7 +19,7 @@ using DrawProblem = void (*)(TinyRecording&, Draw&);
 struct Drawn {
   std::string_view operation;
   DrawProblem draw;
-  std::string_view format = ""; ///< as in kOperations
+  std::string_view format{}; ///< as in kOperations
 };
 
 constexpr Drawn kDrawn[] = {

@@ -1,10 +1,11 @@
 // The selftest on gfx942 host lanes, out of a program that has its kernels over a faulty device
 // layer. Prints the wrong primitives; exit code 1 where there are any.
 #include <cstdio>
+#include <exception>
 
 #include "dsakit/optimized/selftest.hpp"
 
-int main() {
+int main() try {
   using namespace dsakit::optimized;
   const auto device = open_device(DeviceKind::host);
   if (!device) return 2;
@@ -20,4 +21,7 @@ int main() {
       code = 1;
     }
   return code;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "selftest_probe: %s\n", error.what());
+  return 2;
 }

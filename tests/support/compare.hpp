@@ -4,12 +4,13 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "support/same_bits.hpp"
 
 namespace dsakit::testing {
 
@@ -20,7 +21,7 @@ void expect_same(const std::string& what, const std::vector<T>& got, const std::
   ASSERT_EQ(got.size(), want.size()) << what;
   std::size_t different = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
-    bool same = std::memcmp(&got[i], &want[i], sizeof(T)) == 0;
+    bool same = same_bits(got[i], want[i]);
     if constexpr (std::is_floating_point_v<T>)
       same = same || (std::isnan(got[i]) && std::isnan(want[i]));
     if (!same && ++different == 1)

@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <vector>
+
+#include "support/same_bits.hpp"
 
 namespace dsakit::testing {
 
@@ -22,9 +23,7 @@ public:
 
   /// No canary was overwritten.
   bool intact() const {
-    const auto same = [this](const T& cell) {
-      return std::memcmp(&cell, &canary_, sizeof(T)) == 0;
-    };
+    const auto same = [this](const T& cell) { return same_bits(cell, canary_); };
     return std::all_of(cells_.begin(), cells_.begin() + kPad, same) &&
            std::all_of(cells_.end() - kPad, cells_.end(), same);
   }

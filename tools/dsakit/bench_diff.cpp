@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -48,7 +49,8 @@ Result<std::string> output_of(const std::string& option, const std::string& comm
     text.append(block, count);
   const int status = ::pclose(pipe);
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-  if (code == 130 || code == 128 + 2) return Status(Code::interrupted, option + ": interrupted");
+  if (code == 128 + SIGINT) // as a shell tells it, and our own exit code
+    return Status(Code::interrupted, option + ": interrupted");
   if (text.empty())
     return bad_input(option + ": found no output and exit code " + std::to_string(code) + " of '" +
                      command + "', want a benchmark as JSON");

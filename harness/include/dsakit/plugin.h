@@ -10,9 +10,11 @@
 #ifndef DSAKIT_PLUGIN_H
 #define DSAKIT_PLUGIN_H
 
+/* NOLINTBEGIN(modernize-deprecated-headers): this is C */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+/* NOLINTEND(modernize-deprecated-headers) */
 
 #ifdef __cplusplus
 extern "C" {

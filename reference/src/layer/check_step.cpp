@@ -5,14 +5,11 @@
 
 #include "../mla_record.hpp"
 #include "../slots.hpp"
+#include "found.hpp"
 #include "step_rows.hpp"
 
 namespace dsakit::reference {
 namespace {
-
-std::string found(const std::string& name, std::int64_t value, const std::string& want) {
-  return name + ": found " + std::to_string(value) + ", want " + want;
-}
 
 Status check_lens(const LayerConfig& config, const LayerStep& step) {
   const std::int64_t requests = std::ssize(step.query_lens);

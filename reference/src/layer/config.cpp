@@ -4,18 +4,10 @@
 #include "dsakit/reference/index_cache.hpp"
 #include "dsakit/reference/layer_config.hpp"
 #include "dsakit/reference/mla_cache.hpp"
+#include "found.hpp"
 
 namespace dsakit::reference {
 namespace {
-
-/// "name: found X, want WANT"
-std::string found(const std::string& name, const std::string& value, const std::string& want) {
-  return name + ": found " + value + ", want " + want;
-}
-
-std::string found(const std::string& name, std::int64_t value, const std::string& want) {
-  return found(name, std::to_string(value), want);
-}
 
 Status check_sizes(const LayerConfig& config) {
   const std::pair<const char*, std::int64_t> positive[] = {

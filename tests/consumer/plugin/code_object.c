@@ -54,11 +54,10 @@ static int say(char* why, size_t why_bytes, const char* what, const char* which)
 static void* read_file(const char* path) {
   FILE* file = fopen(path, "rb");
   if (!file) return NULL;
-  fseek(file, 0, SEEK_END);
-  const long bytes = ftell(file);
-  rewind(file);
+  const long bytes = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
   void* content = bytes > 0 ? malloc((size_t)bytes) : NULL;
-  if (content && fread(content, 1, (size_t)bytes, file) != (size_t)bytes) {
+  if (content &&
+      (fseek(file, 0, SEEK_SET) != 0 || fread(content, 1, (size_t)bytes, file) != (size_t)bytes)) {
     free(content);
     content = NULL;
   }

@@ -15,6 +15,7 @@ import unittest
 DSAKIT, GOLDEN, PLUGINS, CODE_OBJECT = map(os.path.abspath, sys.argv[1:5])
 GATE = f"{GOLDEN}/kernel_norms.h5"
 SLOTS = f"{GOLDEN}/kernel_index_convert.h5"
+ONE_STEP = f"{GOLDEN}/torch_decode.h5"  # of topk_slots
 PASS, MISMATCH, BAD_INPUT, KERNEL_FAILED = 0, 1, 2, 3
 
 
@@ -36,9 +37,9 @@ class PluginTest(unittest.TestCase):
         self.assertTrue(lines)
         return lines
 
-    def broken(self, fault, *arguments, **variables):
+    def broken(self, fault, *arguments, file=SLOTS, **variables):
         """What replay says of topk_slots, all of whose lines it must blame."""
-        lines = self.lines(KERNEL_FAILED, "replay", SLOTS, "--kernel-lib", f"{PLUGINS}/libbroken.so",
+        lines = self.lines(KERNEL_FAILED, "replay", file, "--kernel-lib", f"{PLUGINS}/libbroken.so",
                            *arguments, FAULT=fault, **variables)
         slots = [line for line in lines if line["operation"] == "topk_slots"]
         self.assertEqual({line["verdict"] for line in slots} - {"error", "unsupported"}, set())
@@ -136,7 +137,8 @@ class Broken(PluginTest):
                 self.assertIn("libbroken.so", reason)
 
     def test_a_hang_ends_with_the_time_limit(self):
-        self.assertIn("found no end after 1 s", self.broken("hang", "--time-limit", 1, "--operation", "topk_slots"))
+        self.assertIn("found no end after 1 s", self.broken("hang", "--time-limit", 1, "--operation", "topk_slots",
+                                                            file=ONE_STEP))
 
     def test_bytes_beside_an_output_are_told(self):
         lines = self.lines(MISMATCH, "replay", SLOTS, "--kernel-lib", f"{PLUGINS}/libbroken.so",

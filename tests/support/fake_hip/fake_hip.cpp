@@ -274,7 +274,7 @@ EXPORT int hipModuleLaunchKernel(void* handle, unsigned grid_x, unsigned grid_y,
   launches.push_back(launch);
   if (from_environment("FAKE_HIP_LAUNCH_ERROR")) return kInvalidValue;
   if (!from_environment("FAKE_HIP_DRY_RUN"))
-    stream->queue().push_back([what = *function, launch, lds_bytes] {
+    stream->queue().emplace_back([what = *function, launch, lds_bytes] {
       return run(what, launch, what.kernel->lds_bytes + lds_bytes);
     });
   return 0;
@@ -360,7 +360,7 @@ EXPORT int hipEventRecord(void* handle, void* stream_handle) {
   Stream* stream = live(streams, stream_handle);
   if (!event || !stream) return kInvalidHandle;
   event->stream = stream;
-  stream->queue().push_back([event] {
+  stream->queue().emplace_back([event] {
     event->time = std::chrono::steady_clock::now();
     return 0;
   });
@@ -404,7 +404,7 @@ EXPORT int hipMemcpyAsync(void* to, const void* from, std::size_t bytes, int kin
   if (!fake_hip::is_device_memory(on_device, bytes) || fake_hip::is_device_memory(on_host, 1))
     return refuse(kInvalidValue, "hipMemcpyAsync: " + std::to_string(bytes) +
                                      " bytes do not lie in the memory that the kind names");
-  stream->queue().push_back([to, from, bytes] {
+  stream->queue().emplace_back([to, from, bytes] {
     std::memcpy(to, from, bytes);
     return 0;
   });
@@ -421,7 +421,7 @@ EXPORT int hipMemcpy2DAsync(void* to, std::size_t to_stride, const void* from,
   if (!fake_hip::is_device_memory(to, (rows - 1) * to_stride + bytes) ||
       !fake_hip::is_device_memory(from, (rows - 1) * from_stride + bytes))
     return refuse(kInvalidValue, "hipMemcpy2DAsync: the rows leave their allocation");
-  stream->queue().push_back([=] {
+  stream->queue().emplace_back([=] {
     for (std::size_t row = 0; row < rows; ++row)
       std::memcpy(static_cast<char*>(to) + row * to_stride,
                   static_cast<const char*>(from) + row * from_stride, bytes);

@@ -76,11 +76,8 @@ TEST(ChildProcess, ADriverThatExitsIsADeviceError) {
 
 TEST(ChildProcess, ACommandsOutputsAndExitCodeComeBack) {
   const std::string long_text(3 << 20, 'x');
-  const auto end = run_command({"/bin/sh", "-c",
-                                "cat; head -c 3145728 /dev/zero | tr '\\0' x; "
-                                "echo \"$1\" >&2; exit 7",
-                                "sh", "two words"},
-                               30);
+  const char* script = "cat; head -c 3145728 /dev/zero | tr '\\0' x; echo \"$1\" >&2; exit 7";
+  const auto end = run_command({"/bin/sh", "-c", script, "sh", "two words"}, 30);
   ASSERT_TRUE(end) << end.status().what();
   EXPECT_TRUE(end->in_time);
   EXPECT_TRUE(survived(*end, 30));

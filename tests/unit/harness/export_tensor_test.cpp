@@ -111,7 +111,7 @@ protected:
       RecordedTensor tensor{Tensor(dtype, shape), {}, {}};
       std::memcpy(tensor.tensor.bytes.data(), bytes.data(), bytes.size());
       for (std::size_t axis = 0; axis < shape.size(); ++axis)
-        tensor.axes.push_back(axis == 0 ? "row" : "a \"b\"");
+        tensor.axes.emplace_back(axis == 0 ? "row" : "a \"b\"");
       EXPECT_TRUE(writer->add(object_path({step, "layer"}, side, name), tensor));
     };
     add(0, Side::inputs, "bf16", Dtype::bfloat16, {2, 2},

@@ -159,11 +159,12 @@ TEST_F(InputHints, ThePlaceInABlockOfInterleavedPositions) {
   slots.outputs.at("slots").tensor = Tensor(Dtype::int32, {4, 8});
   testing::compute(recording, "topk_slots");
   std::int32_t* wrong = recording.output("topk_slots", "slots").as<std::int32_t>();
-  for (int i = 0; i < 32; ++i) {
-    const std::int32_t block = positions[static_cast<std::size_t>(i)] / 2;
+  for (std::size_t i = 0; i < 32; ++i) {
+    const std::int32_t block = positions[i] / 2;
     if (block % 2 != 0) continue;
-    const int local = block / 2, request = i / 16;
-    wrong[i] = table[static_cast<std::size_t>(8 * request + local / 2)] * 2 + local % 2;
+    const std::int32_t local = block / 2;
+    const std::size_t request = i / 16, page = static_cast<std::size_t>(local) / 2;
+    wrong[i] = table[8 * request + page] * 2 + local % 2;
   }
   EXPECT_EQ(hint(recording, "topk_slots", "slots"),
             fits("the place in a block of dcp_interleave positions is lost"));

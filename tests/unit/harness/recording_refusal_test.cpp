@@ -252,7 +252,7 @@ TEST_F(RecordingRefusal, AttributeThatIsNoFixedLengthText) {
               const hid_t type = H5Tcopy(H5T_C_S1);
               H5Tset_size(type, H5T_VARIABLE);
               const char* text = "64";
-              file.add_attribute("/config", "n", type, &text);
+              file.add_attribute("/config", "n", type, static_cast<const void*>(&text));
               H5Tclose(type);
             }),
             "/config: attribute 'n': found a 8-byte variable-length string, want a string of fixed "

@@ -58,7 +58,8 @@ TEST(Chain, ARanksPartOfAMergeIsOurs) {
   attention.inputs["slots"] = ids({7, 5, -1});
   EXPECT_EQ(chain.feed(attention).inputs.at("slots").tensor.bytes, ids({7, 6, -1}).tensor.bytes);
   // Neither across the ends of two ranks' parts, nor where nobody recorded such bytes.
-  for (std::vector<float> values : {std::vector<float>{9, 3, 2, 1, 8, 7}, {9, 8, 7, 3, 2, 0}}) {
+  for (const std::vector<float>& values :
+       {std::vector<float>{9, 3, 2, 1, 8, 7}, {9, 8, 7, 3, 2, 0}}) {
     merge.inputs["rank_scores"] = floats({2, 1, 3}, values);
     EXPECT_EQ(chain.feed(merge).inputs.at("rank_scores").tensor.bytes,
               floats({2, 1, 3}, values).tensor.bytes);

@@ -179,8 +179,7 @@ TEST(Text, AFailureIsOnTheFirstScreen) {
   for (int i = 0; i < 25 && std::getline(text, row); ++i)
     screen += row + "\n";
   for (const char* part :
-       {"FAIL index_logits_decode step 7 logits.deepgemm: kernel against "
-        "reference",
+       {"FAIL index_logits_decode step 7 logits.deepgemm: kernel against reference",
         "NaN got 3, want 0, first at [5, 128]", "rows 5 to 7 (3 of 64)",
         "keys 128 to 191 (1 of 64 pages of 64)", "hint: the hint begins here", "40 passed"})
     EXPECT_NE(screen.find(part), std::string::npos) << part << "\n" << screen;

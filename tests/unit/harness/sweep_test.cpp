@@ -236,10 +236,11 @@ TEST_F(SweepTest, ATornLastLineIsDoneAgain) {
 
 TEST_F(SweepTest, ADamagedFileIsNotWrittenTo) {
   options_.resume = true;
-  for (const char* text : {"no JSON\n", "{}\n", "[]\n", "{\"key\": 1}\n", "\n",
-                           R"({"key":"k","device":"d","code_hash":"c","toolchain":"t",)"
-                           R"("verdict":"pass","problem":{},"configuration":{"a":"b"}})"
-                           "\n"}) {
+  constexpr const char* kForeignValue =
+      R"({"key":"k","device":"d","code_hash":"c","toolchain":"t",)"
+      R"("verdict":"pass","problem":{},"configuration":{"a":"b"}})"
+      "\n";
+  for (const char* text : {"no JSON\n", "{}\n", "[]\n", "{\"key\": 1}\n", "\n", kForeignValue}) {
     std::ofstream(options_.output, std::ios::trunc) << text;
     const auto summary = sweep(space_of({1}), options_);
     EXPECT_EQ(summary.status().code(), Code::bad_input);

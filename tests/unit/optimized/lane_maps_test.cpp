@@ -96,7 +96,7 @@ TEST(LaneMaps, Mfma16x16x32Fp8IsTheCalculators) {
       [](std::uint64_t a, std::uint64_t b) {
         return amd::mfma_f32_16x16x32_fp8_fp8(a, b, amd::Float4{});
       },
-      [](int p) { return static_cast<std::uint64_t>(0x40 + 8 * p); });
+      [](int p) { return 0x40 + 8 * static_cast<std::uint64_t>(p); });
 }
 
 TEST(LaneMaps, Mfma16x16x16Bf16IsTheCalculators) {

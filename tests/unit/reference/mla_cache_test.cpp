@@ -16,6 +16,7 @@
 #include "support/guarded.hpp"
 #include "support/recordings.hpp"
 #include "support/safetensors.hpp"
+#include "support/same_bits.hpp"
 
 namespace dsakit::reference {
 namespace mla_cache_test {
@@ -91,7 +92,7 @@ Record written(const MlaQuant& contract, const Tokens& tokens, std::int64_t row 
 }
 
 bool same(const Record& a, const Record& b) {
-  return std::memcmp(&a, &b, sizeof a) == 0;
+  return testing::same_bits(a, b);
 }
 
 // ---- The quantiser ------------------------------------------------------------------------------

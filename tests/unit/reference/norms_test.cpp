@@ -94,9 +94,11 @@ Problem random_problem(IndexKNorm kind, std::int64_t rows, std::int64_t width, u
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
   Problem p{kind, {}, {}, {}};
-  for (std::int64_t i = 0; i < rows * width; ++i) // rows differ in size and mean
-    p.x.push_back(float_to_bf16(static_cast<float>(i / width + 1) * normal(random) +
-                                static_cast<float>(i / width % 3)));
+  for (std::int64_t i = 0; i < rows * width; ++i) {
+    const std::int64_t row = i / width; // rows differ in size and mean
+    p.x.push_back(
+        float_to_bf16(static_cast<float>(row + 1) * normal(random) + static_cast<float>(row % 3)));
+  }
   for (std::int64_t i = 0; i < width; ++i) {
     p.weight.push_back(1 + 0.3f * normal(random));
     if (kind == IndexKNorm::layernorm) p.bias.push_back(0.2f * normal(random));
