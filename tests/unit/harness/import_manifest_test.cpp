@@ -7,6 +7,7 @@
 
 #include "dsakit/harness/export.hpp"
 #include "dsakit/harness/recording.hpp"
+#include "dsakit/harness/safetensors.hpp"
 #include "support/safetensors_writer.hpp"
 #include "support/tiny_layer.hpp"
 
