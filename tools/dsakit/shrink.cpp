@@ -121,6 +121,6 @@ void add_shrink(CLI::App& app, int& exit_code) {
   verb->footer(
       "Exit codes: 0 written; 2 usage or bad input; 3 no such kernel or a device failed;\n"
       "4 nothing fails, or nothing with scrambled values: nothing was written; 77 no such\n"
-      "device; 130 interrupted: nothing was written.");
+      "device or operation; 130 interrupted: nothing was written.");
   verb->callback([options, &exit_code] { exit_code = say_shrunk(run_shrink(*options), *options); });
 }

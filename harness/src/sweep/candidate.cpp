@@ -66,8 +66,8 @@ Result<json> try_candidate(const SweepCandidate& candidate, const SweepOptions& 
     return line;
   };
   std::vector<std::string> command = options.command;
-  command.insert(command.end(), candidate.arguments.begin(), candidate.arguments.end());
   if (candidate.foreign) command.insert(command.end(), {"--kernel-lib", options.kernel_library});
+  command.insert(command.end(), candidate.arguments.begin(), candidate.arguments.end());
   const auto end = run_command(command, options.time_limit_s);
   DSAKIT_TRY(end);
   if (const Status status = survived(*end, options.time_limit_s); !status)

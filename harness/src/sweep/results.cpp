@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -49,6 +51,15 @@ std::string wrong_with(const json& line) {
 
 Status failed_with(const std::string& path, const char* what) {
   return bad_input(path + ": " + what + ": " + std::strerror(errno));
+}
+
+/// Children that a sweep had just forked when it was killed hold its lock until they are gone, too.
+bool lock_soon(int descriptor) {
+  for (int i = 0; i < 40; ++i) {
+    if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return false;
 }
 
 } // namespace
@@ -106,7 +117,7 @@ Result<SweepLog> SweepLog::open(const std::string& path, bool resume) {
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (descriptor < 0) return failed_with(path, "cannot be written");
   SweepLog log(path, descriptor, false);
-  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0)
+  if (!lock_soon(descriptor))
     return bad_input(path + ": found another sweep that writes it, want none");
   log.is_new_ = !there;
   auto read = read_sweep_results(path); // nobody writes it now

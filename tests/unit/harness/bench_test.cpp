@@ -237,11 +237,10 @@ TEST(BenchTest, AKernelWhoseGateFailsIsNeverTimed) {
 TEST(BenchTest, WhatDoesNotFitIsARowAndTheOthersAreTimed) {
   Counting counting;
   Rules rules = Rules::built_in();
-  const auto report =
-      bench({},
-            {request("topk", {{"rows", "1000000"}, {"keys", "1000000"}}),
-             request("topk", {{"rows", "2"}, {"keys", "64"}, {"k", "8"}})},
-            rules, counting.sampler());
+  const auto report = bench({},
+                            {request("topk", {{"rows", "1000000"}, {"keys", "1000000"}}),
+                             request("topk", {{"rows", "2"}, {"keys", "64"}, {"k", "8"}})},
+                            rules, counting.sampler());
   ASSERT_TRUE(report) << report.status().what();
   ASSERT_EQ(report->rows.size(), 2u);
   EXPECT_EQ(report->rows[0].verdict, Verdict::unsupported);

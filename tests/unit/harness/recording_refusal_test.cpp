@@ -169,8 +169,7 @@ TEST_F(RecordingRefusal, WhatHoldsNoValuesIsDescribedAndNotRead) {
     EXPECT_TRUE(reader->verify());
     const OperationId id = reader->operations().at(0);
     const std::string object = reader->tensors(id, Side::inputs).at(0).object;
-    const std::string want =
-        path_ + ": " + object + ": found level " + level + ", want full";
+    const std::string want = path_ + ": " + object + ": found level " + level + ", want full";
     EXPECT_EQ(reader->read(reader->tensors(id, Side::inputs).at(0)).status().what(), want);
     EXPECT_EQ(reader->read(id, reader->contract(id.step)).status().what(), want);
   }

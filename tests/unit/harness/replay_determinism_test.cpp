@@ -165,12 +165,12 @@ TEST_F(ReplayDeterminism, OtherBitsOfAnotherSplitAreAFailure) {
 /// What was tuned for one row is not what was tuned for many: that is no fault of the kernel.
 TEST_F(ReplayDeterminism, ARowAloneRunsInTheConfigurationOfItsBatch) {
   std::ofstream(path("tuned.json"))
-      << R"({"schema": "dsakit.tuned/1", "choices": [{"device": "host lanes (gfx942 model)",
+      << R"json({"schema": "dsakit.tuned/1", "choices": [{"device": "host lanes (gfx942 model)",
              "operation": "sparse_attention", "kernel": "mfma16",
-             "problem_class": "tokens=1 heads=16 k=64", "configuration": {"splits": 2}}]})";
+             "problem_class": "tokens=1 heads=16 k=64", "configuration": {"splits": 2}}]})json";
   ::setenv("DSAKIT_TUNED", path("tuned.json").c_str(), 1);
-  const auto lines = lines_of({.batch = true, .count = 2}, "sparse_attention",
-                              *find_adapter("sparse_attention"));
+  const auto lines =
+      lines_of({.batch = true, .count = 2}, "sparse_attention", *find_adapter("sparse_attention"));
   ::unsetenv("DSAKIT_TUNED");
   for (const ReportLine& line : lines)
     EXPECT_EQ(line.verdict, Verdict::pass) << line.tensor << ": " << line.hint;

@@ -139,8 +139,8 @@ TEST_F(SweepApplyTest, WhatCannotBeAppliedIsBadInputAndWritesNothing) {
     for (const double time : {0.0, -5.0}) {
       json bad = line(4, 5);
       bad["hot"][which] = time;
-      EXPECT_NE(refusal({bad}).find(std::string(":1: hot ") + which + ": found " + json(time).dump() +
-                                    ", want a time above 0"),
+      EXPECT_NE(refusal({bad}).find(std::string(":1: hot ") + which + ": found " +
+                                    json(time).dump() + ", want a time above 0"),
                 std::string::npos);
     }
   json crossed = line(4, 5);

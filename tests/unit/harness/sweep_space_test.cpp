@@ -81,9 +81,9 @@ TEST_F(SweepSpaceTest, ARecordingIsKnownByItsContents) {
 
 TEST_F(SweepSpaceTest, AProblemThatBenchDoesNotTakeIsFoundBeforeTheFirstIsRun) {
   const auto second = [&](const std::string& problem) {
-    const std::string what = refusal(
-        read_sweep(R"("problems": [{"operation": "topk", "shape": {"rows": 1}}, )" + problem +
-                   R"(], "axes": {"lanes": 512})"));
+    const std::string what =
+        refusal(read_sweep(R"("problems": [{"operation": "topk", "shape": {"rows": 1}}, )" +
+                           problem + R"(], "axes": {"lanes": 512})"));
     EXPECT_EQ(what.find("sweeps[0]: problems[1]: "), 0u) << what;
     return what.substr(std::min<std::size_t>(what.size(), 24));
   };
@@ -92,8 +92,9 @@ TEST_F(SweepSpaceTest, AProblemThatBenchDoesNotTakeIsFoundBeforeTheFirstIsRun) {
   EXPECT_EQ(second(R"({"operation": "topk", "shape": {"input": "nice"}})"),
             "topk: input: found 'nice', want normal|narrow|constant|huge|sparse|inf_tail|sorted");
   testing::tiny_recording().write(folder_ / "a.h5");
-  EXPECT_NE(second(R"({"operation": "topk", "recording": "a.h5"})").find("holds no operation 'topk'"),
-            std::string::npos);
+  EXPECT_NE(
+      second(R"({"operation": "topk", "recording": "a.h5"})").find("holds no operation 'topk'"),
+      std::string::npos);
   std::ofstream(folder_ / "b.h5") << "no recording";
   EXPECT_NE(second(R"({"operation": "topk", "recording": "b.h5"})").find("b.h5: "),
             std::string::npos);
@@ -104,8 +105,9 @@ TEST_F(SweepSpaceTest, AProblemThatBenchDoesNotTakeIsFoundBeforeTheFirstIsRun) {
 
 TEST_F(SweepSpaceTest, ALibrarysKernelIsSweptOverWhateverItTakesOrAsItIs) {
   const std::string problem = R"("problems": [{"operation": "output_gate", "shape": {"rows": 1}}])";
-  std::ofstream(path_) << R"({"schema": "dsakit.sweep-space/1", "sweeps": [{)" + problem +
-                              R"(}, {"problems": [{"operation": "output_gate", "shape": {"rows": 2}},
+  std::ofstream(path_)
+      << R"({"schema": "dsakit.sweep-space/1", "sweeps": [{)" + problem +
+             R"(}, {"problems": [{"operation": "output_gate", "shape": {"rows": 2}},
                               {"operation": "topk", "shape": {"rows": 1}}],
                               "axes": {"lanes": [256]}}]})";
   const auto space = read_sweep_space(path_, {"output_gate"});

@@ -53,8 +53,8 @@ struct BenchDiff {
   double min_effect = 0.03;
   std::vector<DiffRow> rows;
   std::vector<std::string> only_base, only_new; ///< keys of rows that the other side has not
-  std::vector<std::string> failures; ///< rows of NEW whose gate failed, and BASE's did not
-  std::vector<std::string> warnings; ///< another device, another contract
+  std::vector<std::string> failures;    ///< rows of NEW whose gate failed, and BASE's did not
+  std::vector<std::string> warnings;    ///< another device, another contract
   std::optional<double> geometric_mean; ///< of the hot ratios; none where there is none in common
   bool rerun = false;                   ///< SLOWER stands for what repeated
 
