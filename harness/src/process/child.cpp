@@ -60,15 +60,6 @@ bool read_all(std::array<Pipe, 2>& pipes, ChildClock::time_point deadline, Child
   return true;
 }
 
-/// Takes a child that ends within five seconds.
-bool reap(pid_t child, int& status) {
-  for (int i = 0; i < 500; ++i) {
-    if (::waitpid(child, &status, WNOHANG) == child) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
-}
-
 [[noreturn]] void become(const std::vector<char*>& arguments, int nothing, int out, int error) {
   ::setpgid(0, 0); // Ctrl-C is for us alone, and one kill reaches its own children
   std::signal(SIGINT, SIG_DFL);
@@ -81,6 +72,14 @@ bool reap(pid_t child, int& status) {
 }
 
 } // namespace
+
+bool reap(pid_t child, int& status) {
+  for (int i = 0; i < 500; ++i) {
+    if (::waitpid(child, &status, WNOHANG) == child) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
 
 Result<ChildEnd> run_forked(const std::function<void(int out, int error)>& body, int limit_s) {
   std::array<Pipe, 2> pipes;
@@ -130,6 +129,11 @@ Status survived(const ChildEnd& end, int limit_s) {
                                     std::to_string(WTERMSIG(end.status)) + ", " +
                                     strsignal(WTERMSIG(end.status))};
   return {};
+}
+
+Status exited(const ChildEnd& end) {
+  return {Code::device_error,
+          "its process ended with exit code " + std::to_string(WEXITSTATUS(end.status))};
 }
 
 } // namespace dsakit::harness

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <sys/types.h>
+
 #include "dsakit/core/status.hpp"
 
 namespace dsakit::harness {
@@ -23,11 +25,16 @@ struct ChildEnd {
 /// is no process or no pipe to be had.
 Result<ChildEnd> run_forked(const std::function<void(int out, int error)>& body, int limit_s);
 
+/// Takes a child that ends within five seconds; false where it does not.
+bool reap(pid_t child, int& status);
+
 /// Runs a program with its arguments, in a process group of its own, nothing on its standard input.
 /// May be called from any thread.
 Result<ChildEnd> run_command(const std::vector<std::string>& command, int limit_s);
 
 /// device_error for a child that was killed or that a signal ended.
 Status survived(const ChildEnd& end, int limit_s);
+/// device_error for a child that ended by itself although more was wanted of it.
+Status exited(const ChildEnd& end);
 
 } // namespace dsakit::harness

@@ -9,6 +9,10 @@
 
 namespace dsakit::harness {
 
+/// Before a fork: a lock that a worker of TBB holds just then stays locked in the child. They start
+/// again when they are needed.
+void end_worker_threads();
+
 /// What `body` returns in a forked child. device_error where the child is ended by a signal, exits,
 /// or takes longer than `limit_s` seconds, when it is killed. This process must not have opened the
 /// GPU: no driver survives a fork.

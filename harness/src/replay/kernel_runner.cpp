@@ -89,6 +89,7 @@ Result<KernelRun> KernelRunner::run(const OperationAdapter& adapter,
                                     const OperationData& data) const {
   if (takes(data.id.operation)) return run_library(data);
   if (on_host()) return adapter.run(data, *host_);
+  if (find_adapter(data.id.operation) == &adapter) return worker_->run(data);
   const auto bytes = run_in_child(
       [&]() -> Result<std::string> {
         const auto device = optimized::open_device(kind_, options_);

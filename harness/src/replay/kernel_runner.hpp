@@ -1,5 +1,5 @@
-// Where kernels run: host lanes in this process; a GPU, and what others wrote, in a child process
-// for each launch.
+// Where kernels run: host lanes in this process; a GPU in a child process for all launches; what
+// others wrote, and a whole layer on a GPU, in one for each.
 #pragma once
 
 #include <memory>
@@ -8,6 +8,7 @@
 
 #include "dsakit/harness/operations.hpp"
 #include "dsakit/optimized/device.hpp"
+#include "kernel_worker.hpp"
 
 namespace dsakit::harness {
 
@@ -20,7 +21,8 @@ public:
   /// end. `library`: path of a plug-in, whose kernels go before the built-in ones; empty: none.
   KernelRunner(optimized::DeviceKind device, const optimized::HostOptions& host, int time_limit_s,
                std::string library = "")
-      : kind_(device), options_(host), time_limit_s_(time_limit_s), library_(std::move(library)) {}
+      : kind_(device), options_(host), time_limit_s_(time_limit_s), library_(std::move(library)),
+        worker_(std::make_unique<KernelWorker>(device, host, time_limit_s)) {}
 
   /// Looks for the device and into the library, before any run(); the device's description.
   Result<std::string> open();
@@ -46,6 +48,7 @@ private:
   std::string library_;
   std::vector<std::string> operations_;     ///< of the library
   std::unique_ptr<optimized::Device> host_; ///< stays open; a GPU only ever is in a child
+  std::unique_ptr<KernelWorker> worker_;    ///< of a GPU; starts at the first launch
 };
 
 } // namespace dsakit::harness
