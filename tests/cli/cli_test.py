@@ -421,7 +421,8 @@ class Reports(CliTest):
                         self.assertIn(token, numbers, line)
         for code, *arguments in ((PASS, self.file("sound"), self.file("sound")),
                                  (MISMATCH, self.file("wrong"), self.file("sound")),
-                                 (MISMATCH, self.file("not_finite"), self.file("sound"))):
+                                 (MISMATCH, self.file("not_finite"), self.file("sound")),
+                                 (BAD_INPUT, self.file("other_input"), self.file("sound"))):
             numbers = set()
             collect(self.report(code, "compare", *arguments), numbers)
             for form in ((), ("-v",), ("--format", "md")):
@@ -970,7 +971,9 @@ class Bisect(CliTest):
                         says=["other_contract.h5", "index_k_floor", "1e-4", "2e-4"])
 
     def test_every_number_of_the_text_is_in_the_json(self):
-        for arguments in ([self.file("wrong")], [self.file("wrong"), "--against", self.file("sound")]):
+        for arguments in ([self.file("wrong")], [self.file("wrong"), "--against", self.file("sound")],
+                          [self.file("other_input"), "--against", self.file("sound")],
+                          [self.file("stale_input"), "--against", self.file("fresh_input")]):
             numbers = set()
             collect(self.bisection(MISMATCH, *arguments), numbers)
             for line in self.expect(MISMATCH, "bisect", *arguments).stdout.splitlines():

@@ -9,9 +9,9 @@ namespace dsakit::harness {
 namespace {
 
 /// Where the input holds that output of the recording; nothing where there is no such output.
-Result<std::optional<std::ptrdiff_t>> find_output(const RecordingReader& reader,
-                                                  const OperationId& id, const std::string& tensor,
-                                                  const std::string& name, const Tensor& input) {
+Result<std::optional<std::ptrdiff_t>>
+place_of_output(const RecordingReader& reader, const OperationId& id, const std::string& tensor,
+                const std::string& name, const Tensor& input) {
   const std::vector<TensorInfo>& outputs = reader.tensors(id, Side::outputs);
   const auto info = std::find_if(outputs.begin(), outputs.end(),
                                  [&](const TensorInfo& each) { return each.name() == tensor; });
@@ -35,9 +35,9 @@ Result<Makers::Origin> Makers::origin(const std::string& input, const Tensor& go
   const auto [first, last] = made_.equal_range(input);
   for (auto made = first; made != last; ++made) {
     const auto& [id, tensor] = made->second;
-    const auto in_got = find_output(got_, id, tensor, input, got);
+    const auto in_got = place_of_output(got_, id, tensor, input, got);
     DSAKIT_TRY(in_got);
-    const auto in_want = find_output(want_, id, tensor, input, want);
+    const auto in_want = place_of_output(want_, id, tensor, input, want);
     DSAKIT_TRY(in_want);
     origin.operation = id.operation;
     origin.got |= in_got->has_value();

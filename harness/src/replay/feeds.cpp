@@ -9,7 +9,7 @@
 namespace dsakit::harness {
 namespace {
 
-constexpr std::string_view kPe = "k_pe"; // no norm takes it: it goes to the cache as it is
+constexpr std::string_view kKeyPe = "k_pe"; // no norm takes it: it goes to the cache as it is
 
 /// What a later operation calls an output: of a rank of context parallelism its selection's slots
 /// without gaps, and its share of what the ranks offer to a merge.
@@ -19,7 +19,7 @@ struct Alias {
 };
 constexpr Alias kAliases[] = {{"compact_slots", "slots"},    {"topk_indices", "rank_indices"},
                               {"dcp_scores", "rank_scores"}, {"latent", "rank_latent"},
-                              {"lse", "rank_lse"},           {"qkv_a", kPe}};
+                              {"lse", "rank_lse"},           {"qkv_a", kKeyPe}};
 
 } // namespace
 
@@ -31,7 +31,7 @@ std::vector<std::string> inputs_fed_by(const std::string& output) {
 }
 
 Tensor as_input(const Tensor& output, const std::string& input) {
-  if (input != kPe || output.shape.size() != 2) return output;
+  if (input != kKeyPe || output.shape.size() != 2) return output;
   const std::int64_t columns = output.shape[1];
   const std::int64_t width = std::min<std::int64_t>(columns, 64);
   Tensor k_pe(output.dtype, {output.shape[0], width});

@@ -296,6 +296,21 @@ TEST_F(InputHints, AnAssumptionThatExplainsFewElementsIsNotNamed) {
   EXPECT_EQ(text.find("what comes out where"), std::string::npos) << text;
 }
 
+// Every element that is compared comes out so, and still three are no pattern.
+TEST_F(InputHints, FourElementsAreEnoughAndThreeAreNot) {
+  for (const std::int32_t keys : {3, 4}) {
+    TinyRecording recording = testing::logits_recording();
+    auto* ke = recording.input("index_logits_prefill", "ke").as<std::int32_t>();
+    for (int row = 0; row < 5; ++row)
+      ke[row] = row == 1 ? keys : 0;
+    testing::compute(recording, "index_logits_prefill");
+    const std::string text =
+        hint_of_each<float>(recording, "logits", "index_weights_folded",
+                            [](float weight, std::int64_t) { return std::max(weight, 0.0f); });
+    EXPECT_EQ(says(text, "what comes out where"), keys == 4) << text;
+  }
+}
+
 TEST_F(InputHints, TopkRules) {
   TinyRecording recording = testing::topk_recording();
   auto* scores = recording.input("topk", "logits").as<float>();

@@ -58,6 +58,16 @@ TEST_F(PlaceHints, AShiftOfAFewElementsOrOfConstantDataIsNotNamed) {
   for (std::int64_t i = 0; i < rows.elements(); ++i)
     rows.as<std::uint8_t>()[i] ^= 0x78; // 0x38 and 0x40 exchanged
   EXPECT_FALSE(says(hint(recording, "index_cache_gather", "k_fp8"), "shifted"));
+  // Of six rows every one holds what belongs in its neighbour.
+  auto& gather = recording.operations.at("index_cache_gather");
+  gather.inputs.at("cu_seq_lens").tensor.as<std::int32_t>()[2] = 6;
+  rows = Tensor(rows.dtype, {6, 128});
+  gather.outputs.at("k_scale").tensor = Tensor(Dtype::float32, {6});
+  testing::compute(recording, "index_cache_gather");
+  for (std::int64_t i = 0; i < rows.elements(); ++i)
+    rows.as<std::uint8_t>()[i] ^= 0x78;
+  const std::string text = hint(recording, "index_cache_gather", "k_fp8");
+  EXPECT_FALSE(says(text, "shifted") || says(text, "in another order")) << text;
 }
 
 TEST_F(PlaceHints, S28_HalfSplitWhereInterleavedBelongs) {
@@ -173,6 +183,34 @@ TEST_F(PlaceHints, S10_TheSeamOfPages) {
     ids[at] = (ids[at] + 1 + at % 3 * 2) % 8;
   const std::string text = hint(recording, "topk_slots", "slots");
   EXPECT_TRUE(says(text, "only token 1 of pages of 2 is wrong")) << text;
+}
+
+// Lost ids, of one token of each page, in rows that use all places: the first two are named.
+TEST_F(PlaceHints, OfThreePatternsTwoAreNamed) {
+  constexpr std::int64_t kRows = 12, kPlaces = 4;
+  TinyRecording recording = testing::only("topk_slots");
+  RecordedOperation& slots = recording.operations.at("topk_slots");
+  std::vector<std::int32_t> positions;
+  for (int row = 0; row < kRows; ++row)
+    for (int i = 0; i < kPlaces; ++i)
+      positions.push_back(row % 2 == 0 ? row % 4 * 2 + i : i == 0 ? row % 8 : -1);
+  const auto int32s = [](Shape shape, const std::vector<std::int32_t>& values) {
+    return testing::tiny::tensor(Dtype::int32, std::move(shape), values);
+  };
+  slots.inputs["topk_indices"] = int32s({kRows, kPlaces}, positions);
+  slots.inputs["row_request"] = int32s({kRows}, std::vector<std::int32_t>(kRows, 0));
+  slots.inputs["row_lens"] = int32s({kRows}, std::vector<std::int32_t>(kRows, 8));
+  slots.inputs["block_table"] = int32s({1, 4}, {1, 3, 0, 2});
+  slots.outputs["slots"].tensor = Tensor(Dtype::int32, {kRows, kPlaces});
+  testing::compute(recording, "topk_slots");
+  slots.outputs.erase("compact_slots");
+  slots.outputs.erase("counts");
+  auto* ids = recording.output("topk_slots", "slots").as<std::int32_t>();
+  for (std::size_t i = 0; i < positions.size(); ++i)
+    if (i / kPlaces % 2 == 0 && positions[i] % 2 == 1) ids[i] = -1;
+  EXPECT_EQ(hint(recording, "topk_slots", "slots"),
+            "the recorded values are -1 where an id belongs: padding counts, or ids are lost; or: "
+            "only token 1 of pages of 2 is wrong: a seam of pages");
 }
 
 } // namespace

@@ -218,8 +218,7 @@ TEST_F(ValueHints, S49_NaNOfAnEmptyPart) {
   EXPECT_TRUE(says(text, "are NaN: -inf less -inf")) << text;
 }
 
-TEST_F(ValueHints, AtMostTwoAreNamed) {
-  // Stale, at one place of each page, in one group of rows: three patterns fit.
+TEST_F(ValueHints, TwoPatternsThatFitAreBothNamed) {
   TinyRecording recording = testing::topk_recording();
   auto* ids = recording.output("topk", "topk_indices").as<std::int32_t>();
   for (const int row : {0, 2, 4, 6, 8, 10})

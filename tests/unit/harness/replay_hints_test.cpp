@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "dsakit/harness/replay.hpp"
+#include "replay/hints.hpp"
 #include "replay_fixture.hpp"
 
 namespace dsakit::harness {
@@ -161,6 +162,28 @@ TEST_F(ReplayHints, ASlotThatWasNotWrittenIsNamedAsStale) {
               recording.input("index_cache_write", "index_cache").bytes.data() + record, 128);
   const std::string text = hint(recording, "index_cache_write", "index_cache");
   EXPECT_TRUE(says(text, "stale")) << text;
+}
+
+/// A kernel whose second run gives what the caller says.
+TEST(Hints, AKernelThatGivesOtherValuesWhenItRunsAgain) {
+  const TinyRecording recording = tiny_recording();
+  const std::string operation = "index_cache_gather";
+  const OperationData data{
+      {0, operation}, recording.contract, recording.operations.at(operation), {}};
+  const OperationAdapter& adapter = *find_adapter(operation);
+  ReferenceRun reference(adapter, data);
+  KernelRun again;
+  Tensor odd = data.output("k_fp8").tensor;
+  for (const int i : {3, 90, 200, 333, 401, 555})
+    odd.as<std::uint8_t>()[i] ^= static_cast<std::uint8_t>(1 + i % 5);
+  const Case c{"k_fp8", Gate::exact, {Producer::Kind::kernel, &odd}, {Producer::Kind::reference}};
+  const auto judged = judge(c, reference);
+  ASSERT_TRUE(judged) << judged.status().what();
+  Hints hints(adapter, reference, [&] { return Result<KernelRun>(again); });
+  again.outputs["k_fp8"] = odd;
+  EXPECT_EQ(hints.find(c, *judged), "");
+  again.outputs["k_fp8"] = data.output("k_fp8").tensor;
+  EXPECT_EQ(hints.find(c, *judged).find("run again, the kernel gives other values"), 0u);
 }
 
 } // namespace
