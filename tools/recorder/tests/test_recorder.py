@@ -156,6 +156,9 @@ class Levels(RecorderTest):
         for level in ("stats", "meta"):
             with Recorder(self.path, contract=TOPK, level=level) as recorder:
                 recorder.record("topk", inputs, outputs)
+            shown = dsakit("info", self.path).stdout
+            self.assertRegex(shown, rf"level +{level}, without values")
+            self.assertEqual("maximum=" in shown, level == "stats")
             done = dsakit("replay", self.path, "--format", "json")
             self.assertEqual(done.returncode, 77, done.stderr)
             line, = json.loads(done.stdout)["operations"]
