@@ -415,7 +415,7 @@ TEST_F(BisectTest, WhatFollowsFromAnOutputIsNoInputThatDiffers) {
 
 // What one rank selected is a part of what the merge is given; the others' parts are given.
 TEST_F(BisectTest, ARanksPartOfAMergeFollowsFromItsSelection) {
-  const auto merged = [](bool exchanged, bool other_rank) {
+  const auto merged = [](std::ptrdiff_t rank, bool exchanged, bool other_rank) {
     TinyRecording r = testing::tiny_dcp();
     Tensor& ids = r.input("dcp_topk_merge", "rank_indices");
     Tensor& scores = r.input("dcp_topk_merge", "rank_scores");
@@ -423,30 +423,33 @@ TEST_F(BisectTest, ARanksPartOfAMergeFollowsFromItsSelection) {
     std::fill_n(scores.as<float>(), scores.elements(), -INFINITY);
     Tensor& chosen = r.output("topk", "topk_indices");
     if (exchanged) std::swap(chosen.as<std::int32_t>()[0], chosen.as<std::int32_t>()[1]);
-    const auto second = [](Tensor& all, const Tensor& part) {
+    const auto offer = [&](Tensor& all, const Tensor& part) {
       std::copy(part.bytes.begin(), part.bytes.end(),
-                all.bytes.begin() + static_cast<std::ptrdiff_t>(part.bytes.size()));
+                all.bytes.begin() + rank * std::ssize(part.bytes));
     };
-    second(ids, chosen);
-    second(scores, r.output("topk", "dcp_scores"));
-    if (other_rank) ids.as<std::int32_t>()[0] = 1000, scores.as<float>()[0] = 1;
+    offer(ids, chosen);
+    offer(scores, r.output("topk", "dcp_scores"));
+    const std::int64_t other = rank == 0 ? ids.elements() - 1 : 0;
+    if (other_rank) ids.as<std::int32_t>()[other] = 1000, scores.as<float>()[other] = 1;
     testing::compute(r, "dcp_topk_merge");
     return r;
   };
-  const TinyRecording sound = merged(false, false);
-  const auto causes = [&](const TinyRecording& other) {
-    std::vector<std::string> list;
-    for (const Parting& parting : take(bisect(other, &sound)).partings)
-      list.push_back(parting.operation + " " + parting.tensor + " " +
-                     std::string(name(parting.cause)) + " " + std::to_string(parting.mismatches));
-    return list;
-  };
-  EXPECT_EQ(causes(merged(true, false)),
-            (std::vector<std::string>{"topk topk_indices itself 2",
-                                      "dcp_topk_merge topk_indices inputs 2"}));
-  const auto both = causes(merged(true, true));
-  EXPECT_EQ(std::count(both.begin(), both.end(), "dcp_topk_merge rank_indices given 1"), 1);
-  EXPECT_EQ(std::count(both.begin(), both.end(), "dcp_topk_merge rank_scores given 1"), 1);
+  for (const std::ptrdiff_t rank : {0, 1}) {
+    const TinyRecording sound = merged(rank, false, false);
+    const auto causes = [&](const TinyRecording& other) {
+      std::vector<std::string> list;
+      for (const Parting& parting : take(bisect(other, &sound)).partings)
+        list.push_back(parting.operation + " " + parting.tensor + " " +
+                       std::string(name(parting.cause)) + " " + std::to_string(parting.mismatches));
+      return list;
+    };
+    EXPECT_EQ(causes(merged(rank, true, false)),
+              (std::vector<std::string>{"topk topk_indices itself 2",
+                                        "dcp_topk_merge topk_indices inputs 2"}));
+    const auto both = causes(merged(rank, true, true));
+    EXPECT_EQ(std::count(both.begin(), both.end(), "dcp_topk_merge rank_indices given 1"), 1);
+    EXPECT_EQ(std::count(both.begin(), both.end(), "dcp_topk_merge rank_scores given 1"), 1);
+  }
 }
 
 TEST_F(BisectTest, AnInputOfOneFileAloneIsBadInput) {
