@@ -1,5 +1,6 @@
 #include "text.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 
@@ -7,27 +8,40 @@
 
 namespace dsakit::harness {
 
+namespace {
+
+/// Bytes of the character at text[at]; 0: it is a control character or no UTF-8.
+std::size_t shown_bytes(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(at);
+  if (first < 0x80) return first < 0x20 || first == 0x7F ? 0 : 1;
+  const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || text.size() - at < length) return 0;
+  for (std::size_t i = 1; i < length; ++i)
+    if ((byte(at + i) & 0xC0) != 0x80) return 0;
+  // Too long a form, a surrogate, or beyond U+10FFFF; U+0080 to U+009F, which a terminal may take
+  // for escape sequences.
+  const unsigned char second = byte(at + 1);
+  const bool none = (first == 0xC2 && second < 0xA0) || (first == 0xE0 && second < 0xA0) ||
+                    (first == 0xED && second > 0x9F) || (first == 0xF0 && second < 0x90) ||
+                    (first == 0xF4 && second > 0x8F);
+  return none ? 0 : length;
+}
+
+} // namespace
+
 std::string hex_escape(char c) {
   char text[5];
   std::snprintf(text, sizeof text, "\\x%02x", static_cast<unsigned char>(c));
   return text;
 }
 
-std::size_t control_bytes(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  if (byte(at) < 0x20 || byte(at) == 0x7F) return 1;
-  // U+0080 to U+009F: a terminal may take them for escape sequences.
-  const bool two = byte(at) == 0xC2 && at + 1 < text.size() && byte(at + 1) >= 0x80;
-  return two && byte(at + 1) <= 0x9F ? 2 : 0;
-}
-
 std::string escaped(std::string_view text) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t control = control_bytes(text, at);
-    if (control == 0) out += text[at++];
-    for (std::size_t i = 0; i < control; ++i)
-      out += hex_escape(text[at++]);
+    const std::size_t shown = shown_bytes(text, at);
+    out += shown > 0 ? std::string(text.substr(at, shown)) : hex_escape(text[at]);
+    at += std::max<std::size_t>(shown, 1);
   }
   return out;
 }

@@ -114,8 +114,7 @@ std::string shell_word(const std::string& text) {
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
       "_-./=:,+@%";
   if (!text.empty() && text.find_first_not_of(plain) == std::string::npos) return text;
-  for (std::size_t at = 0; at < text.size(); ++at)
-    if (control_bytes(text, at) > 0) return ansi_c_word(text);
+  if (escaped(text) != text) return ansi_c_word(text);
   std::string word = "'";
   for (const char c : text)
     word += c == '\'' ? std::string("'\\''") : std::string(1, c);

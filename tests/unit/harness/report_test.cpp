@@ -247,6 +247,12 @@ TEST(Printable, NothingOfAFileIsAControlCharacter) {
     EXPECT_NE(text.find("x1b"), std::string::npos) << text;
   }
   EXPECT_EQ(shell_word("a\nb'\\"), R"($'a\x0ab\'\\')");
+  EXPECT_EQ(shell_word("\x89"), R"($'\x89')");
+  for (const auto* no_utf8 :
+       {"\x89", "\xc3", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80"})
+    for (const char c : escaped(no_utf8))
+      EXPECT_GT(c, 0) << no_utf8;
+  EXPECT_EQ(escaped("\xe2\x82\xac \xf0\x9f\x98\x80"), "\xe2\x82\xac \xf0\x9f\x98\x80");
   EXPECT_EQ(escaped("gr\xc3\xbc\xc3\x9f"
                     "e"),
             "gr\xc3\xbc\xc3\x9f"
