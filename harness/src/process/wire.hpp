@@ -21,7 +21,7 @@ concept Plain = std::is_arithmetic_v<T> || std::is_enum_v<T>;
 
 class WireWriter {
 public:
-  /// `put` takes all those bytes or returns false.
+  /// `put` takes all those bytes, never none, or returns false.
   explicit WireWriter(std::function<bool(const void*, std::size_t)> put) : put_(std::move(put)) {}
 
   /// false: something was not taken; nothing more was offered then.
@@ -33,7 +33,9 @@ public:
   }
 
 private:
-  void move(const void* bytes, std::size_t count) { fine_ = fine_ && put_(bytes, count); }
+  void move(const void* bytes, std::size_t count) {
+    if (count > 0) fine_ = fine_ && put_(bytes, count);
+  }
 
   template <Plain T>
   void one(const T& value) {
@@ -77,7 +79,7 @@ private:
 /// What a WireWriter wrote.
 class WireReader {
 public:
-  /// `get` fills all those bytes or returns false.
+  /// `get` fills all those bytes, never none, or returns false.
   explicit WireReader(std::function<bool(void*, std::size_t)> get) : get_(std::move(get)) {}
 
   /// false: there was less; what was read last is incomplete.
@@ -89,7 +91,9 @@ public:
   }
 
 private:
-  void move(void* bytes, std::size_t count) { fine_ = fine_ && get_(bytes, count); }
+  void move(void* bytes, std::size_t count) {
+    if (count > 0) fine_ = fine_ && get_(bytes, count);
+  }
   std::size_t size() {
     std::size_t count = 0;
     one(count);

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "format.hpp"
 #include "printable.hpp"
@@ -10,13 +9,10 @@
 namespace dsakit::harness {
 namespace {
 
-/// As XML 1.0 can hold it: markup escaped, what is not UTF-8 replaced.
+/// Markup escaped; of printable text and line ends, which XML 1.0 can hold.
 std::string xml_escaped(const std::string& text) {
-  // A path need not be UTF-8.
-  const auto utf8 =
-      nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   std::string result;
-  for (const char c : nlohmann::json::parse(utf8).get<std::string>()) {
+  for (const char c : text) {
     if (c == '&')
       result += "&amp;";
     else if (c == '<')

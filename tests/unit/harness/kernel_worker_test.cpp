@@ -71,11 +71,10 @@ TEST_F(KernelWorkerTest, ARefusalIsReportedAndTheProcessGoesOn) {
 TEST_F(KernelWorkerTest, ACrashNamesTheSignalAndTheNextLaunchHasANewProcess) {
   ASSERT_TRUE(run());
   const pid_t first = child();
-  ::kill(first, SIGSEGV);
+  ::kill(first, SIGKILL); // a sanitizer would catch another
   const auto crashed = run();
   EXPECT_EQ(crashed.status().code(), Code::device_error);
-  EXPECT_NE(crashed.status().what().find("signal 11"), std::string::npos)
-      << crashed.status().what();
+  EXPECT_NE(crashed.status().what().find("signal 9"), std::string::npos) << crashed.status().what();
   EXPECT_EQ(child(), 0);
   EXPECT_TRUE(run());
   EXPECT_NE(child(), first);
