@@ -6,8 +6,8 @@ namespace dsakit::harness {
 namespace {
 
 std::string of(std::int64_t part, std::int64_t whole, double percent) {
-  return std::to_string(part) + " of " + std::to_string(whole) + " (" + short_number(percent) +
-         " %)";
+  return std::to_string(part) + " of " + std::to_string(whole) + " (" +
+         (part == whole ? "100" : short_number(percent)) + " %)";
 }
 
 /// "keys 0 to 63 (1 of 11 pages of 64)"
