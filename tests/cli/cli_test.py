@@ -952,8 +952,8 @@ class Bisect(CliTest):
     def test_the_first_wrong_operation_is_1_within_25_lines(self):
         done = self.expect(MISMATCH, "bisect", self.file("wrong"))
         self.assertLessEqual(len(done.stdout.splitlines()), 25)
-        for text in ("first wrong operation: index_cache_gather, step 0: k_scale", "rows 3 of 5", "first [3]:",
-                     "wrong as well, given right inputs: index_logits_decode", "next: dsakit shrink"):
+        for text in ("first wrong operation: index_cache_gather, step 0: k_scale", "rows 3 (1 of 5)", "first [3]:",
+                     "wrong as well, of its recorded inputs: index_logits_decode", "next: dsakit shrink"):
             self.assertIn(text, done.stdout)
         found = self.bisection(MISMATCH, self.file("wrong"))
         self.assertEqual(found["first"]["operation"], "index_cache_gather")
@@ -1041,6 +1041,7 @@ class Bisect(CliTest):
     def test_bad_input_is_2_no_device_is_77_a_refusing_kernel_is_3(self):
         self.expect_bad("bisect", self.folder / "none.h5", says=["none.h5"])
         self.expect_bad("bisect", self.file("sound"), "--contract", "page_sise=2", says=["page_sise"])
+        self.expect_bad("bisect", self.file("sound"), "--against", "", says=["--against", "empty value"])
         self.expect(KERNEL_FAILED, "bisect", self.file("unsupported"))
         for device in ("hip", "cuda"):
             if dsakit("doctor", "--device", device).returncode != PASS:

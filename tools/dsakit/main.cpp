@@ -2,6 +2,8 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <functional>
+#include <string>
 
 #include <unistd.h>
 
@@ -18,6 +20,17 @@ void end_at_once(int signal) {
   if (signal == SIGINT) ::_exit(kExitInterrupted);
   std::signal(signal, SIG_DFL);
   std::raise(signal);
+}
+
+/// An option with nothing in its place, as a shell's unset variable leaves it, is not one that was
+/// left out.
+void refuse_empty_values(CLI::App& app) {
+  for (CLI::Option* option : app.get_options(std::function<bool(CLI::Option*)>()))
+    option->check([](const std::string& value) {
+      return value.empty() ? std::string("found an empty value, want none or a value") : "";
+    });
+  for (CLI::App* verb : app.get_subcommands(std::function<bool(CLI::App*)>()))
+    refuse_empty_values(*verb);
 }
 
 /// What CLI11 threw, as one line on standard error; --help and --version arrive here too.
@@ -52,6 +65,7 @@ int run(int argc, char** argv) {
     add_sweep(app, code);
     add_golden(app, code);
     add_doctor(app, code);
+    refuse_empty_values(app);
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return say(app, error);

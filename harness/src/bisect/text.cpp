@@ -32,8 +32,8 @@ std::string first_wrong(const Bisection& b) {
             " under gate " + line.gate + "\n";
   if (b.rows) text += "  " + where(*b.rows) + "\n";
   if (!line.first_at.empty())
-    text += "  first " + coordinate(line.first_at) + ": got " + sample_or_none(line.got) +
-            ", want " + sample_or_none(line.want) + "\n";
+    text += "  first " + coordinate(line.first_at) + ": " +
+            samples_text(line, sample_or_none(line.got), sample_or_none(line.want)) + "\n";
   if (!line.reason.empty()) text += "  reason: " + line.reason + "\n";
   if (!line.hint.empty()) text += "  hint: " + line.hint + "\n";
   return text;
@@ -44,8 +44,9 @@ std::string other_operations(const Bisection& b) {
   std::string text;
   for (std::size_t i = 0; i < std::min(b.others.size(), kListed); ++i) {
     const ReportLine& line = b.others[i];
-    text += "wrong as well, given right inputs: " + place(line.step, line.operation, line.tensor) +
-            ", " + line.subject + " against " + line.against + "\n";
+    text +=
+        "wrong as well, of its recorded inputs: " + place(line.step, line.operation, line.tensor) +
+        ", " + line.subject + " against " + line.against + "\n";
   }
   return text + and_more(b.others.size());
 }

@@ -61,8 +61,9 @@ std::string why_it_parts(const Parting& parting, const Bisection& b) {
 std::string where(const WrongRows& rows) {
   std::string text = rows.axis + " " + std::to_string(rows.first);
   if (rows.last != rows.first) text += " to " + std::to_string(rows.last);
-  text += " of " + std::to_string(rows.of);
-  if (rows.wrong > rows.last - rows.first + 1)
+  const std::int64_t count = rows.last - rows.first + 1;
+  text += " (" + std::to_string(count) + " of " + std::to_string(rows.of) + ")";
+  if (rows.wrong > count)
     text += ", the first block of " + std::to_string(rows.wrong) + " that are wrong";
   return text + (rows.complete ? "" : ", as far as counted");
 }

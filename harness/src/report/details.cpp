@@ -104,8 +104,8 @@ std::string details(const ReportLine& line, bool verbose) {
   add("where", places(line));
   add("hint", line.hint);
   if (line.got && line.want && !line.first_at.empty())
-    text += "  first " + coordinate(line.first_at) + ": got " + sample_text(*line.got) + ", want " +
-            sample_text(*line.want) + "\n";
+    text += "  first " + coordinate(line.first_at) + ": " +
+            samples_text(line, sample_text(*line.got), sample_text(*line.want)) + "\n";
   if (!line.worst_at.empty())
     text += "  worst " + coordinate(line.worst_at) + ": " + short_number(line.used) +
             " of the gate; anywhere at most abs " + short_number(line.worst_abs) + ", rel " +
@@ -129,8 +129,8 @@ std::string details(const ReportLine& line, bool verbose) {
   if (verbose) add("elements by ulp", histogram(line));
   if (verbose)
     for (const SamplePair& pair : line.samples)
-      text += "  sample " + coordinate(pair.at) + ": got " + sample_text(pair.got) + ", want " +
-              sample_text(pair.want) + "\n";
+      text += "  sample " + coordinate(pair.at) + ": " +
+              samples_text(line, sample_text(pair.got), sample_text(pair.want)) + "\n";
   // One line, to be copied.
   if (!line.reproduce.empty()) text += "  reproduce: " + line.reproduce + "\n";
   return text;

@@ -42,6 +42,11 @@ std::string sample_text(const Sample& sample) {
   return format("%.9g", sample.value) + " (" + sample.hex + ")";
 }
 
+std::string samples_text(const ReportLine& line, const std::string& got, const std::string& want) {
+  return line.subject == line.against ? "got " + got + ", want " + want
+                                      : line.subject + " " + got + ", " + line.against + " " + want;
+}
+
 std::string plural(std::int64_t n, const char* noun) {
   return std::to_string(n) + " " + noun + (n == 1 ? "" : "s");
 }

@@ -17,7 +17,10 @@ std::string short_number(const std::optional<double>& value); ///< two digits; n
 std::string duration(double us);                              ///< "1.20 ms"
 std::string coordinate(const std::vector<std::int64_t>& at);  ///< "[4, 3]"; none: "-"
 std::string sample_text(const Sample& sample);                ///< "-83.3 (0xc2a6a8ab)"
-std::string plural(std::int64_t n, const char* noun);         ///< "1 file", "2 files"
+/// "reference 1 (0x3f800000), recorded 2 (0x40000000)": whose they are; of two recordings got and
+/// want
+std::string samples_text(const ReportLine& line, const std::string& got, const std::string& want);
+std::string plural(std::int64_t n, const char* noun); ///< "1 file", "2 files"
 std::vector<std::string> words(const std::string& text);
 
 /// Words after `label`, wrapped at the width of a screen, continued under the first word.

@@ -236,8 +236,9 @@ private:
 
 Result<Shrunk> shrink(const ShrinkOptions& options, Rules& rules, const ShrinkProgress& progress) {
   if (!find_adapter(options.operation))
-    return bad_input("--operation: found '" + options.operation +
-                     "', want one that is replayed (dsakit info lists those of a file)");
+    return bad_input(
+        "--operation: found '" + options.operation +
+        "', want a single operation that is replayed (dsakit info lists those of a file)");
   DSAKIT_TRY(check_not_input(options.output, options.input));
   auto reader = RecordingReader::open(options.input);
   DSAKIT_TRY(reader);

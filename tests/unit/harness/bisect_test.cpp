@@ -323,7 +323,7 @@ TEST_F(BisectTest, MarkdownHasTheFirstFailureAndTheCommands) {
   const TinyRecording sound = testing::tiny_dense();
   const std::string md = to_markdown(take(bisect(with_wrong_q_norm())));
   for (const char* text : {"### dsakit bisect: FAIL", "| 0 | q\\_norm | index\\_q\\_input |",
-                           "First wrong: rows 1 of 3", "Errors that grow",
+                           "First wrong: rows 1 (1 of 3)", "Errors that grow",
                            "reproduce: dsakit replay", "next: dsakit shrink"})
     EXPECT_NE(md.find(text), std::string::npos) << text << "\n" << md;
   const std::string parted = to_markdown(take(bisect(with_wrong_q_norm(), &sound)));

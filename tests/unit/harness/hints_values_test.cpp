@@ -26,6 +26,22 @@ TEST_F(ValueHints, S06_AScaleOneExponentOffInSomeGroups) {
   EXPECT_FALSE(says(text, "encoding")) << text;
 }
 
+TEST_F(ValueHints, S06_AScaleThatWasChangedAfterItsCodes) {
+  TinyRecording recording = tiny_layer();
+  std::byte* scales = recording.output("mla_cache_write", "mla_cache").bytes.data() +
+                      5 * reference::kMlaRecord + reference::kMlaLatent; // of slot 5, written
+  for (int tile = 0; tile < 4; ++tile) {
+    float scale = 0;
+    std::memcpy(&scale, scales + 4 * tile, sizeof scale);
+    scale *= 2;
+    std::memcpy(scales + 4 * tile, &scale, sizeof scale);
+  }
+  const std::string text = hint(recording, "mla_cache_write", "mla_cache");
+  EXPECT_TRUE(says(text, "4 of 32 scales of the recorded values are one exponent from right, too "
+                         "large, and no code differs: changed after quantising?"))
+      << text;
+}
+
 TEST_F(ValueHints, S06_AScaleThatIsRoundedDown) {
   TinyRecording recording = tiny_layer();
   Tensor& scale = recording.output("index_query_quant", "index_q_scale");

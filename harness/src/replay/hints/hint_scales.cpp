@@ -108,14 +108,19 @@ Hint scales(const Failure& f) {
   const auto halved = count([](const ScalePair& p) { return 2 * p.odd == p.right; });
   const auto hadamard = f.data.contract.find("hadamard");
   const bool rotated = hadamard != f.data.contract.end() && hadamard->second != "none";
+  // A scale that was computed so has codes to match; a tensor of scales has none of its own.
+  const auto& parts = f.judged.quantised;
+  const bool same_codes = parts && parts->codes > 0 && parts->codes_wrong == 0;
   // All of them by one factor: an encoding, not the rounding of some.
   const bool constant = found->count == found->all && (doubled == n || halved == n);
   if (nearly_all(doubled + halved) && !constant)
     return part + " are one exponent from right, " +
-           (halved == 0    ? "too large: an exact power of two rounded up once more, or a floor "
-                             "twice as high?"
-            : doubled == 0 ? "too small: rounded down or to even, not up?"
-                           : "some too large and some too small: those of other groups?");
+           (doubled > 0 && halved > 0 ? "some too large and some too small: those of other groups?"
+            : same_codes              ? (halved == 0 ? "too large" : "too small") +
+                               std::string(", and no code differs: changed after quantising?")
+            : halved == 0 ? "too large: an exact power of two rounded up once more, or a floor "
+                            "twice as high?"
+                          : "too small: rounded down or to even, not up?");
   if (nearly_all(count(one_ulp_apart)))
     return part + " are one ulp off: times a reciprocal instead of a division?";
   if (nearly_all(count([](const ScalePair& p) { return p.odd < p.right; })) && !constant)
