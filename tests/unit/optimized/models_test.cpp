@@ -95,11 +95,11 @@ TEST(CrossLane, BpermuteBallotReadfirstlaneAndRowRor) {
 // The reductions that kernels use on top: every lane of a row of 16 has the row's result.
 TEST(CrossLane, SumAndMaximumOfEachRowOf16) {
   on_wave([](int lane) {
-    const auto x = static_cast<float>(1 << lane % 16);
-    EXPECT_EQ(gfx942::sum_of_16(x * static_cast<float>(1 + lane / 16)),
-              65535.0f * static_cast<float>(1 + lane / 16));
-    EXPECT_EQ(gfx942::max_of_16(static_cast<std::uint32_t>((lane * 7) % 16 + 100 * (lane / 16))),
-              static_cast<std::uint32_t>(15 + 100 * (lane / 16)));
+    const int row = lane / 16;
+    const auto x = static_cast<float>((1 + row) << lane % 16);
+    EXPECT_EQ(gfx942::sum_of_16(x), static_cast<float>(65535 * (1 + row)));
+    EXPECT_EQ(gfx942::max_of_16(static_cast<std::uint32_t>((lane * 7) % 16 + 100 * row)),
+              static_cast<std::uint32_t>(15 + 100 * row));
   });
 }
 
