@@ -7,16 +7,13 @@
 #include "../replay/judge.hpp"
 #include "../replay/names.hpp"
 #include "../replay/overrides.hpp"
+#include "../replay/same_inputs.hpp"
 #include "../replay/tie_band.hpp"
 #include "dsakit/harness/operations.hpp"
 #include "makers.hpp"
 
 namespace dsakit::harness {
 namespace {
-
-std::string form(const Tensor& tensor) {
-  return to_string(tensor.shape) + " of " + std::string(name(tensor.dtype));
-}
 
 class Part {
 public:
@@ -49,9 +46,8 @@ public:
   }
 
 private:
-  Status differ(const std::string& what, const std::string& got, const std::string& want) const {
-    return bad_input(options_.file + " and " + options_.against + ": " + what + ": found " + got +
-                     " and " + want + ", want the same");
+  Status parted(const std::string& what, const std::string& got, const std::string& want) const {
+    return bad_input(options_.file + " and " + options_.against + ": " + differ(what, got, want));
   }
 
   Status same_contract(const OperationId& id) const {
@@ -64,7 +60,7 @@ private:
           return found == values.end() ? "no value" : found->second;
         };
         if (of(got) != of(want))
-          return differ("contract of step " + std::to_string(id.step) + ", key " + key, of(got),
+          return parted("contract of step " + std::to_string(id.step) + ", key " + key, of(got),
                         of(want));
       }
     return {};
@@ -83,12 +79,12 @@ private:
     for (const auto& [name, tensor] : got->inputs) {
       const auto other = want->inputs.find(name);
       if (other == want->inputs.end())
-        return differ(object_path(id, Side::inputs, name), "the tensor", "none");
+        return parted(object_path(id, Side::inputs, name), "the tensor", "none");
       DSAKIT_TRY(compare_input(id, name, tensor.tensor, other->second.tensor));
     }
     for (const auto& [name, tensor] : want->inputs)
       if (!got->inputs.contains(name))
-        return differ(object_path(id, Side::inputs, name), "none", "the tensor");
+        return parted(object_path(id, Side::inputs, name), "none", "the tensor");
     for (const auto& [name, tensor] : got->outputs) {
       if (!want->outputs.contains(name)) continue;
       waived(id.operation, name, Verdict::pass); // a waiver that meets no failure can go
@@ -106,7 +102,7 @@ private:
   Status same_form(const OperationId& id, Side side, const std::string& name, const Tensor& got,
                    const Tensor& want) const {
     if (got.shape == want.shape && got.dtype == want.dtype) return {};
-    return differ(object_path(id, side, name), form(got), form(want));
+    return parted(object_path(id, side, name), form_of(got), form_of(want));
   }
 
   /// An input that is what an operation before it made was judged as its output.

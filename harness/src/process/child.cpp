@@ -71,8 +71,6 @@ bool read_all(std::array<Pipe, 2>& pipes, ChildClock::time_point deadline, Child
   ::_exit(127);
 }
 
-} // namespace
-
 bool reap(pid_t child, int& status) {
   for (int i = 0; i < 500; ++i) {
     if (::waitpid(child, &status, WNOHANG) == child) return true;
@@ -81,29 +79,40 @@ bool reap(pid_t child, int& status) {
   return false;
 }
 
-Result<ChildEnd> run_forked(const std::function<void(int out, int error)>& body, int limit_s) {
-  std::array<Pipe, 2> pipes;
-  if (!pipes[0].open() || !pipes[1].open()) return no_child("pipe");
+} // namespace
+
+Result<pid_t> fork_child(const std::function<void()>& body) {
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) return no_child("fork");
-  if (child == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(1);
-    for (Pipe& pipe : pipes)
-      pipe.close(0);
-    body(pipes[0].ends[1], pipes[1].ends[1]);
-    ::_exit(1);
-  }
-  for (Pipe& pipe : pipes)
-    pipe.close(1);
-  ChildEnd end;
-  end.in_time = read_all(pipes, ChildClock::now() + std::chrono::seconds(limit_s), end) &&
-                reap(child, end.status);
-  if (end.in_time) return end;
+  if (child > 0) return child;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() == parent) body();
+  ::_exit(1);
+}
+
+void take_child(pid_t child, bool in_time, ChildEnd& end) {
+  end.in_time = in_time && reap(child, end.status);
+  if (end.in_time) return;
   if (::kill(-child, SIGKILL) != 0) ::kill(child, SIGKILL); // it has no group of its own
   // One that a driver holds fast even when killed is left to the system.
   static_cast<void>(reap(child, end.status));
+}
+
+Result<ChildEnd> run_forked(const std::function<void(int out, int error)>& body, int limit_s) {
+  std::array<Pipe, 2> pipes;
+  if (!pipes[0].open() || !pipes[1].open()) return no_child("pipe");
+  const auto child = fork_child([&] {
+    for (Pipe& pipe : pipes)
+      pipe.close(0);
+    body(pipes[0].ends[1], pipes[1].ends[1]);
+  });
+  DSAKIT_TRY(child);
+  for (Pipe& pipe : pipes)
+    pipe.close(1);
+  ChildEnd end;
+  const bool in_time = read_all(pipes, ChildClock::now() + std::chrono::seconds(limit_s), end);
+  take_child(*child, in_time, end);
   return end;
 }
 

@@ -1,7 +1,5 @@
 #include "child_process.hpp"
 
-#include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstring>
 
@@ -13,16 +11,6 @@
 
 namespace dsakit::harness {
 namespace {
-
-bool write_all(int descriptor, const char* bytes, std::size_t count) {
-  while (count > 0) {
-    const ssize_t written = ::write(descriptor, bytes, count);
-    if (written < 0 && errno != EINTR) return false;
-    bytes += std::max<ssize_t>(written, 0);
-    count -= static_cast<std::size_t>(std::max<ssize_t>(written, 0));
-  }
-  return true;
-}
 
 /// false: there are fewer bytes than that takes.
 template <class... Ts>
@@ -42,7 +30,9 @@ bool read_from(const std::string& text, Ts&... values) {
   std::signal(SIGINT, SIG_DFL);
   const auto result = body();
   WireWriter wire([&](const void* bytes, std::size_t count) {
-    return write_all(descriptor, static_cast<const char*>(bytes), count);
+    return move_all(count, [&](std::size_t done) {
+      return ::write(descriptor, static_cast<const char*>(bytes) + done, count - done);
+    });
   });
   wire(result ? Code::ok : result.status().code(), result ? *result : result.status().what());
   ::_exit(0);

@@ -156,13 +156,13 @@ private:
       ReportLine line = line_of(id, "inputs/" + name);
       const auto other = want.inputs.find(name);
       const std::string how = other == want.inputs.end()
-                                  ? "found the tensor and none, want the same"
+                                  ? differ("the tensor", "none")
                                   : input_differs(tensor.tensor, other->second.tensor, line);
       if (!how.empty()) differs(name, how, std::move(line));
     }
     for (const auto& [name, tensor] : want.inputs)
       if (!got.inputs.contains(name))
-        differs(name, "found none and the tensor, want the same", line_of(id, "inputs/" + name));
+        differs(name, differ("none", "the tensor"), line_of(id, "inputs/" + name));
     return other_inputs_ == before;
   }
 

@@ -90,11 +90,13 @@ Result<std::string> KernelRunner::in_library(
       time_limit_s_);
 }
 
-Result<KernelRun> KernelRunner::run_library(const OperationData& data) const {
+Result<KernelRun> KernelRunner::run_library(const OperationData& data,
+                                            const std::function<void(KernelRun&)>& keep) const {
   const auto bytes = in_library(
       [&](const KernelLibrary& library, optimized::Device& device) -> Result<std::string> {
-        const auto run = run_foreign(library, data, device);
+        auto run = run_foreign(library, data, device);
         DSAKIT_TRY(run);
+        keep(*run);
         return serialise(*run);
       });
   DSAKIT_TRY(bytes);
@@ -103,7 +105,7 @@ Result<KernelRun> KernelRunner::run_library(const OperationData& data) const {
 
 Result<KernelRun> KernelRunner::run(const OperationAdapter& adapter,
                                     const OperationData& data) const {
-  if (takes(data.id.operation)) return run_library(data);
+  if (takes(data.id.operation)) return run_library(data, [](KernelRun&) {});
   if (on_host()) return adapter.run(data, *host_);
   if (find_adapter(data.id.operation) == &adapter) return worker_->run(data);
   const auto bytes = run_in_child(

@@ -35,6 +35,9 @@ public:
   Result<KernelRun> run_again(const OperationAdapter& adapter, const OperationData& data,
                               int time = 1) const;
 
+  /// The library's kernel; `keep` cuts the run down before it leaves the child process.
+  Result<KernelRun> run_library(const OperationData& data,
+                                const std::function<void(KernelRun&)>& keep) const;
   /// `body` in a child process, with the library loaded and the device open; what it gives.
   Result<std::string> in_library(
       const std::function<Result<std::string>(const KernelLibrary&, optimized::Device&)>& body)
@@ -47,7 +50,6 @@ public:
 
 private:
   bool on_host() const { return kind_ == optimized::DeviceKind::host; }
-  Result<KernelRun> run_library(const OperationData& data) const;
 
   optimized::DeviceKind kind_;
   optimized::HostOptions options_;

@@ -4,10 +4,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <memory>
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -43,16 +43,6 @@ public:
   }
 
 private:
-  template <class Move>
-  static bool move_all(std::size_t count, const Move& move) {
-    for (std::size_t done = 0; done < count;) {
-      const ssize_t moved = move(done);
-      if (moved == 0 || (moved < 0 && errno != EINTR)) return false;
-      done += static_cast<std::size_t>(std::max<ssize_t>(moved, 0));
-    }
-    return true;
-  }
-
   Result<KernelRun> launch() {
     WireReader request([&](void* bytes, std::size_t count) {
       return move_all(count, [&](std::size_t done) {
@@ -81,50 +71,34 @@ private:
   std::unique_ptr<optimized::Device> device_;
 };
 
-Status no_worker(const char* what) {
-  return {Code::device_error, std::string(what) + ": " + std::strerror(errno)};
-}
-
 } // namespace
 
 Status KernelWorker::start() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    return no_worker("socketpair");
+    return {Code::device_error, std::string("socketpair: ") + std::strerror(errno)};
   end_worker_threads();
-  const pid_t parent = ::getpid();
-  child_ = ::fork();
-  if (child_ == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(1);
+  const auto child = fork_child([&] {
     std::signal(SIGINT, SIG_DFL);
     ::close(ends[0]);
     KernelServer(kind_, options_, ends[1]).serve();
-  }
-  const int error = errno;
+  });
   ::close(ends[1]);
-  socket_ = ends[0];
-  if (child_ < 0) {
-    end(false);
-    errno = error;
-    return no_worker("fork");
+  if (!child) {
+    ::close(ends[0]);
+    return child.status();
   }
+  child_ = *child;
+  socket_ = ends[0];
   ::fcntl(socket_, F_SETFL, O_NONBLOCK);
   return {};
 }
 
-/// Takes the child away, by force where it was not `in_time`.
 ChildEnd KernelWorker::end(bool in_time) {
   ChildEnd end;
-  if (socket_ >= 0) ::close(socket_);
-  if (child_ > 0) {
-    end.in_time = in_time && reap(child_, end.status);
-    if (!end.in_time) {
-      ::kill(child_, SIGKILL);
-      static_cast<void>(reap(child_, end.status));
-    }
-  }
-  socket_ = -1;
+  if (child_ < 0) return end;
+  ::close(socket_);
+  take_child(child_, in_time, end);
   child_ = -1;
   return end;
 }
@@ -139,26 +113,18 @@ bool KernelWorker::wait_for(short event) const {
   return false;
 }
 
-bool KernelWorker::send(const void* bytes, std::size_t count) {
-  for (const char* at = static_cast<const char*>(bytes); count > 0;) {
-    if (!wait_for(POLLOUT)) return false;
-    const ssize_t sent = ::send(socket_, at, count, MSG_NOSIGNAL);
-    if (sent < 0 && errno != EINTR && errno != EAGAIN) return false;
-    at += std::max<ssize_t>(sent, 0);
-    count -= static_cast<std::size_t>(std::max<ssize_t>(sent, 0));
-  }
-  return true;
+bool KernelWorker::send(const void* bytes, std::size_t count) const {
+  return move_all(count, [&](std::size_t done) -> ssize_t {
+    if (!wait_for(POLLOUT)) return 0;
+    return ::send(socket_, static_cast<const char*>(bytes) + done, count - done, MSG_NOSIGNAL);
+  });
 }
 
-bool KernelWorker::receive(void* bytes, std::size_t count) {
-  for (char* at = static_cast<char*>(bytes); count > 0;) {
-    if (!wait_for(POLLIN)) return false;
-    const ssize_t received = ::recv(socket_, at, count, 0);
-    if (received == 0 || (received < 0 && errno != EINTR && errno != EAGAIN)) return false;
-    at += std::max<ssize_t>(received, 0);
-    count -= static_cast<std::size_t>(std::max<ssize_t>(received, 0));
-  }
-  return true;
+bool KernelWorker::receive(void* bytes, std::size_t count) const {
+  return move_all(count, [&](std::size_t done) -> ssize_t {
+    if (!wait_for(POLLIN)) return 0;
+    return ::recv(socket_, static_cast<char*>(bytes) + done, count - done, 0);
+  });
 }
 
 Result<KernelRun> KernelWorker::run(const OperationData& data) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <memory>
 
 #include <sys/types.h>
 
@@ -30,9 +29,10 @@ private:
   using Clock = std::chrono::steady_clock;
 
   Status start();
+  /// Takes the child away, by force where it was not `in_time`.
   ChildEnd end(bool in_time);
-  bool send(const void* bytes, std::size_t count);
-  bool receive(void* bytes, std::size_t count);
+  bool send(const void* bytes, std::size_t count) const;
+  bool receive(void* bytes, std::size_t count) const;
   bool wait_for(short event) const;
 
   optimized::DeviceKind kind_;

@@ -3,16 +3,17 @@
 #include "dsakit/harness/compare.hpp"
 
 namespace dsakit::harness {
-namespace {
 
 std::string form_of(const Tensor& tensor) {
   return to_string(tensor.shape) + " of " + std::string(dsakit::name(tensor.dtype));
 }
 
-} // namespace
+std::string differ(const std::string& got, const std::string& want) {
+  return "found " + got + " and " + want + ", want the same";
+}
 
 std::string differ(const std::string& what, const std::string& got, const std::string& want) {
-  return what + ": found " + got + " and " + want + ", want the same";
+  return what + ": " + differ(got, want);
 }
 
 Status same_contract(const ContractValues& got, const ContractValues& want, std::int64_t step) {
@@ -29,7 +30,7 @@ Status same_contract(const ContractValues& got, const ContractValues& want, std:
 
 std::string input_differs(const Tensor& got, const Tensor& want, ReportLine& line) {
   if (got.shape != want.shape || got.dtype != want.dtype)
-    return "found " + form_of(got) + " and " + form_of(want) + ", want the same";
+    return differ(form_of(got), form_of(want));
   const Comparison comparison = compare_exact(Elements(got), Elements(want), {});
   if (!comparison.first) return {};
   line.elements = comparison.elements;
@@ -37,7 +38,7 @@ std::string input_differs(const Tensor& got, const Tensor& want, ReportLine& lin
   line.first_at = coordinates(got.shape, *comparison.first);
   line.got = Sample{element(got, *comparison.first), hex(got, *comparison.first)};
   line.want = Sample{element(want, *comparison.first), hex(want, *comparison.first)};
-  return "found " + line.got->hex + " and " + line.want->hex + ", want the same";
+  return differ(line.got->hex, line.want->hex);
 }
 
 } // namespace dsakit::harness

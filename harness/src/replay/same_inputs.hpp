@@ -11,6 +11,11 @@
 
 namespace dsakit::harness {
 
+/// "[2, 3] of float32"
+std::string form_of(const Tensor& tensor);
+
+/// "found GOT and WANT, want the same"
+std::string differ(const std::string& got, const std::string& want);
 /// "WHAT: found GOT and WANT, want the same"
 std::string differ(const std::string& what, const std::string& got, const std::string& want);
 
